@@ -15,7 +15,7 @@ class Gaussians:
     """N Gaussians in world units.
 
     means [N, 3]; quats [N, 4] as w, x, y, z, of any length but zero; log_scales [N, 3] (natural logarithm of the
-    standard deviations); logit_opacities [N]; sh0 [N, 1, 3], shN [N, K - 1, 3]: spherical harmonics, K = (degree + 1)^2,
+    standard deviations); logit_opacities [N]; sh0 [N, 1, 3], shN [N, K - 1, 3]: spherical harmonics, K = (degree+1)^2,
     colour = max(0, 0.5 + sum of coefficient times basis), in sRGB as displayed.
     """
 
