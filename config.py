@@ -4,12 +4,14 @@ A key that is not here, a value of the wrong type or out of range is one line of
 comment behind each key is what `--help` prints.
 """
 
+import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from errors import UserError
@@ -126,9 +128,12 @@ def _read_yaml(path: Path):
     if not path.is_file():
         raise UserError(f"--config {path}: no such file; expected a YAML file such as configs/image.yaml")
     try:
-        return OmegaConf.load(path)
+        loaded = OmegaConf.load(path)
     except Exception as error:  # yaml's parser has no common base class that omegaconf exports
         raise UserError(f"--config {path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(loaded, DictConfig):
+        raise UserError(f"--config {path}: expected keys and values at the top level, such as `seed: 3`")
+    return loaded
 
 
 def _read_override(text: str):
@@ -152,4 +157,22 @@ def _explain(error: OmegaConfBaseException) -> str:
     """One line: the full key, and what is wrong with it."""
     message = str(error).splitlines()[0]
     key = getattr(error, "full_key", None)
+    if message.startswith("Merge error:"):  # a value where a section belongs; omegaconf does not say which
+        return f"{message}; a section takes keys, such as mesh.resolution=64"
     return f"{key}: {message}" if key else message
+
+
+def describe_keys() -> str:
+    """Every key with its default and meaning, a line each, as read from the comments of this file."""
+    rows = list(_described_keys(Config, ""))
+    width = max(len(key) for key, _ in rows)
+    return "\n".join(f"  {key:<{width}}  {meaning}" for key, meaning in rows)
+
+
+def _described_keys(section: type, prefix: str) -> Iterator[tuple[str, str]]:
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(section), flags=re.MULTILINE))
+    for item in fields(section):
+        if is_dataclass(item.type):
+            yield from _described_keys(item.type, f"{prefix}{item.name}.")
+        else:
+            yield f"{prefix}{item.name}={item.default}", comments[item.name]

@@ -1,0 +1,77 @@
+"""TurboDreamer's command line: a picture (or Gaussians) in, a folder with a textured 3D asset out."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from config import Config, describe_keys, load_config
+from errors import UserError
+from runtime_env import prepare_environment
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+USAGE = """\
+One picture in, a textured 3D asset out.
+
+  python main.py                                        the sample picture
+  python main.py input=cat.png save_path=cat            your picture: with an alpha channel, or on a plain background
+  python main.py --config configs/mesh.yaml load=cat_gaussians.ply save_path=cat      the mesh stage alone
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with its errors as one line like all others."""
+
+    def error(self, message: str) -> None:
+        raise UserError(f"{message}; see --help")
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """The flags; everything else is a key=value override."""
+    parser = _Parser(
+        prog="main.py",
+        description=USAGE,
+        epilog="keys, their defaults and meanings:\n" + describe_keys(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of keys, such as configs/image.yaml")
+    parser.add_argument("--backend", metavar="NAME", help="how the density field is computed; wins over mesh.backend=")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where the prior runs")
+    parser.add_argument("--quiet", action="store_true", help="log warnings only, no progress bar")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="any key of the list below")
+    return parser.parse_intermixed_args(arguments)  # flags and overrides in any order
+
+
+def resolve_config(options: argparse.Namespace) -> Config:
+    """The configuration of this run, checked before anything heavy is imported."""
+    overrides = list(options.overrides)
+    if options.backend is not None:
+        overrides.append(f"mesh.backend={options.backend}")
+    return load_config(options.config, overrides)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+        level = logging.WARNING if options.quiet else logging.INFO
+        logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+        config = resolve_config(options)
+        prepare_environment(config.cache_dir or None)
+        import pipeline  # torch and numba read the environment when they are imported: only now
+
+        pipeline.run(config, pipeline.choose_device(options.device), show_progress=not options.quiet)
+    except UserError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
