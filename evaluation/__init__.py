@@ -1,0 +1,1 @@
+"""The project's yardstick: held-out objects through the whole pipeline, measured against the truth and baselines."""
