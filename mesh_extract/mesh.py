@@ -35,7 +35,7 @@ class Mesh:
         for name in ("vertex_normals", "vertex_colors"):
             value = getattr(self, name)
             if value is not None and value.shape != self.vertices.shape:
-                raise ValueError(f"{name} must be {list(self.vertices.shape)} to match vertices, got {list(value.shape)}")
+                raise ValueError(f"{name} must be {list(self.vertices.shape)} as vertices, got {list(value.shape)}")
 
     @property
     def corners(self) -> np.ndarray:
@@ -122,7 +122,9 @@ class Mesh:
         """As a trimesh.Trimesh, vertices and faces as they are (nothing merged or reordered)."""
         import trimesh
 
-        colors = None if self.vertex_colors is None else (np.clip(self.vertex_colors, 0, 1) * 255 + 0.5).astype(np.uint8)
+        colors = self.vertex_colors
+        if colors is not None:
+            colors = (np.clip(colors, 0, 1) * 255 + 0.5).astype(np.uint8)
         return trimesh.Trimesh(
             self.vertices, self.faces, vertex_normals=self.vertex_normals, vertex_colors=colors, process=False
         )
