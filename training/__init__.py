@@ -1,0 +1,1 @@
+"""Training of the embedded prior; `scripts/train_prior.py` is the command line."""

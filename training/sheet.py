@@ -1,0 +1,122 @@
+"""A contact sheet to look at: sources, truth and samples side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from errors import UserError
+from files import whole_file
+from priors.tiny_zero123_io import load_model
+from training.evaluation import OFFSETS_DEG, held_out_views, sample_views
+
+FRAMING = 0.8  # share of the picture that the longer side of the object's bounding box takes
+PICTURE_OFFSETS_DEG = (0.0, 45.0, 90.0, 135.0, 180.0, 225.0, 270.0, 315.0)
+
+
+def load_recentred(path: Path, size: int) -> Tensor:
+    """Read a picture with transparency as [4, size, size] in [0, 1] over white, its object centred, framed to FRAMING.
+
+    Raises:
+        UserError: the file cannot be read, or nothing in it is opaque.
+    """
+    try:
+        with Image.open(path) as opened:
+            rgba = opened.convert("RGBA")
+    except OSError as error:
+        raise UserError(f"picture {path}: expected an image file, found none ({error})") from error
+    box = rgba.getchannel("A").point(lambda a: 255 if a > 127 else 0).getbbox()
+    if box is None:
+        raise UserError(f"picture {path}: expected an object on transparency, found nothing opaque")
+    side = max(box[2] - box[0], box[3] - box[1]) / FRAMING
+    left, top = (box[0] + box[2] - side) / 2, (box[1] + box[3] - side) / 2
+    # Premultiplied, so that the hidden colour of transparent pixels does not bleed in when it shrinks.
+    straight = np.asarray(rgba, dtype=np.float32) / 255
+    premultiplied = np.concatenate([straight[..., :3] * straight[..., 3:], straight[..., 3:]], -1)
+    margin = int(side) + 1
+    padded = np.pad(premultiplied, ((margin, margin), (margin, margin), (0, 0)))
+    crop = (left + margin, top + margin, left + margin + side, top + margin + side)
+    channels = [
+        np.asarray(Image.fromarray(padded[..., c]).resize((size, size), Image.Resampling.BOX, box=crop))
+        for c in range(4)
+    ]
+    picture = torch.from_numpy(np.stack(channels))
+    return torch.cat([picture[:3] + 1 - picture[3:], picture[3:]]).clamp(0, 1)
+
+
+def write_grid(rows: list[list[Tensor]], path: Path) -> None:
+    """Write rows of pictures [3 or 4, S, S] in [0, 1] (colour over white) as one PNG."""
+    size = rows[0][0].shape[-1]
+    columns = max(len(row) for row in rows)
+    sheet = np.full((len(rows) * (size + 2), columns * (size + 2), 3), 128, dtype=np.uint8)
+    for i, row in enumerate(rows):
+        for j, picture in enumerate(row):
+            pixels = (picture[:3].clamp(0, 1) * 255 + 0.5).byte().permute(1, 2, 0).numpy()
+            sheet[i * (size + 2) : i * (size + 2) + size, j * (size + 2) : j * (size + 2) + size] = pixels
+    with whole_file(path) as aside:
+        Image.fromarray(sheet).save(aside)
+
+
+def make_sheet(
+    weights: Path,
+    out: Path,
+    device: str,
+    *,
+    held_out: int = 12,
+    version: str = "v2",
+    pictures: list[Path] | tuple[Path, ...] = (),
+    elevation_deg: float = 5.0,
+    steps: int = 20,
+    guidance: float = 2.0,
+    seed: int = 0,
+) -> None:
+    """Write the sheet.
+
+    A held-out object takes a row: source; truth at OFFSETS_DEG; sampled apart; sampled jointly; means (1 step).
+    A picture takes two: source, then PICTURE_OFFSETS_DEG sampled apart; and jointly, in two fours.
+    """
+    model, _ = load_model(weights, device)
+    size = model.config.image_size
+    rows: list[list[Tensor]] = []
+    common = {"seed": seed, "batch": 16}
+    if held_out:
+        views, elevations = held_out_views(version, held_out, size, device)
+        offsets = torch.tensor(OFFSETS_DEG)
+        columns = [views[:, :1], views[:, 1:]]
+        for n, g, joint in ((steps, guidance, False), (steps, guidance, True), (1, 1.0, False)):
+            columns.append(
+                sample_views(model, views[:, 0], elevations, offsets, steps=n, guidance=g, joint=joint, **common)
+            )
+        rows += [list(row.unbind(0)) for row in torch.cat(columns, 1)]
+    if pictures:
+        sources = torch.stack([load_recentred(path, size) for path in pictures])
+        elevations = torch.full((len(sources),), elevation_deg)
+        apart, joined = (
+            torch.cat(
+                [
+                    sample_views(
+                        model,
+                        sources,
+                        elevations,
+                        torch.tensor(PICTURE_OFFSETS_DEG[first::2]),
+                        steps=steps,
+                        guidance=guidance,
+                        joint=joint,
+                        **common,
+                    )
+                    for first in (0, 1)
+                ],
+                1,
+            )
+            for joint in (False, True)
+        )
+        order = [0, 4, 1, 5, 2, 6, 3, 7]  # back to PICTURE_OFFSETS_DEG
+        for source, a, b in zip(sources, apart, joined, strict=True):
+            rows += [[source, *a[order].unbind(0)], [source, *b[order].unbind(0)]]
+    if not rows:
+        raise UserError("sheet: expected --objects above 0 or pictures, found neither")
+    write_grid(rows, out)
