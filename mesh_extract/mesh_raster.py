@@ -1,4 +1,4 @@
-"""Triangle rasteriser on the CPU: a z-buffer for baking, previews and evaluation. No OpenGL, the same result everywhere.
+"""Triangle rasteriser on the CPU: a z-buffer for baking, previews and evaluation. No OpenGL, one result everywhere.
 
 A pixel belongs to the nearest face that its centre (column + 0.5, row + 0.5) lies in, borders included; of faces at
 exactly one depth the first. Inverse depth is linear on the screen, which makes barycentrics perspective-correct.
@@ -31,8 +31,10 @@ _NO_COLORS = np.zeros((0, 3), np.float32)
 
 @dataclass(frozen=True)
 class MeshRaster:
-    """What each of C pictures shows: face_ids [C, H, W] int32, -1 where nothing; barycentrics [C, H, W, 3] float32,
-    perspective-correct, in the order of the face's corners; depth [C, H, W] float32 along the camera's z, 0 where nothing.
+    """What each of C pictures shows at its pixel centres.
+
+    face_ids [C, H, W] int32, -1 where nothing; barycentrics [C, H, W, 3] float32, perspective-correct, in the order of
+    the face's corners; depth [C, H, W] float32 along the camera's z, 0 where nothing.
     """
 
     face_ids: np.ndarray
@@ -117,7 +119,7 @@ def render_vertex_colors(
 
 
 def project_vertices(vertices: np.ndarray, cameras: Cameras) -> np.ndarray:
-    """Columns and rows in pixels and depths along z, float32 [C, V, 3]; what lies behind a camera has no sensible x, y."""
+    """Columns and rows in pixels and depths along z, float32 [C, V, 3]; behind a camera x and y mean nothing."""
     viewmats = cameras.viewmats.detach().cpu().double().numpy()
     intrinsics = cameras.Ks.detach().cpu().double().numpy()
     in_camera = vertices.astype(np.float64) @ viewmats[:, :3, :3].transpose(0, 2, 1) + viewmats[:, None, :3, 3]
