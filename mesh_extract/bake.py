@@ -1,0 +1,207 @@
+"""Texture baking: the albedo picture of a mesh from what its Gaussians look like.
+
+The Gaussians are drawn from views all around; each texel takes the blend of the views that see it straightest. Then
+iterative back-projection (M. Irani, S. Peleg, "Improving resolution by image registration", 1991) makes the picture
+unbiased: draw the textured mesh in the same views, carry what differs back to the texels, add it, repeat.
+"""
+
+import logging
+import math
+
+import numpy as np
+import torch
+from scipy.ndimage import minimum_filter
+from torch import Tensor
+
+from cameras import Cameras, concatenate, orbit_cameras
+from config import TextureConfig
+from gaussians import Gaussians
+from gs_renderer import render
+from mesh_extract.backproject import Views, backproject
+from mesh_extract.fill import nearest_texels, spread_over_surface
+from mesh_extract.mesh import Mesh
+from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
+from mesh_extract.textured import TexturedMesh, to_uint8
+from mesh_extract.uv import unwrap
+
+logger = logging.getLogger(__name__)
+
+GUTTER_PX = 4  # texels around each chart that belong to it alone
+SHARPNESS = 6.0  # exponent of the viewing angle's cosine: with 26 views two or three decide a texel
+RIG = ((0.0, 8), (40.0, 6), (-40.0, 6), (75.0, 3), (-75.0, 3))  # elevation in degrees, number of views around
+RIG_FOVY_DEG = 30.0  # narrow: less perspective, so the rig's views resemble each other where they overlap
+SOLID_ALPHA = (0.5, 0.95)  # below, a pixel is mostly background and tells no colour; above, it counts in full
+SEEN_WEIGHT = 0.02  # weight at which a texel is half what was seen, half what its surroundings look like
+REFERENCE_WEIGHT = (0.05, 0.35)  # cosine^SHARPNESS at which the source picture begins to count, and counts in full
+
+
+def bake_texture(
+    mesh: Mesh, gaussians: Gaussians, config: TextureConfig, reference: tuple[Tensor, Cameras] | None = None
+) -> TexturedMesh:
+    """Unwrap a mesh and paint it with the look of the Gaussians it was made from.
+
+    Args:
+        mesh: closed or not, world units.
+        gaussians: drawn in float32; those with a value that is not finite are left out.
+        reference: the source picture [H, W, 4] (straight RGB and alpha, in [0, 1]) and its one camera: what it sees
+            keeps its detail.
+    Raises:
+        ValueError: `reference` does not fit, or a vertex is not finite.
+    """
+    mesh = with_normals(mesh)
+    gaussians = _finite(gaussians.detach().to(torch.float32))
+    uvs, uv_faces = unwrap(mesh, config.size, GUTTER_PX, config.unwrap)
+    views = view_gaussians(mesh, gaussians, rig(mesh, config.render_size))
+    source = None if reference is None else view_picture(mesh, *reference)
+    points, point_colors = _numpy(gaussians.means), _numpy(gaussians.rgb)
+    return paint(mesh, uvs, uv_faces, views, config, source, points, point_colors)
+
+
+def paint(
+    mesh: Mesh,
+    uvs: np.ndarray,
+    uv_faces: np.ndarray,
+    views: Views,
+    config: TextureConfig,
+    source: Views | None = None,
+    points: np.ndarray | None = None,
+    point_colors: np.ndarray | None = None,
+) -> TexturedMesh:
+    """Texture an unwrapped mesh from pictures of it; `points` [N, 3] colour the parts that no picture shows."""
+    size = config.size
+    face_ids, barycentrics = rasterize_uvs(uvs, uv_faces, size)
+    valid = face_ids >= 0
+    if not valid.any():  # no face reaches a texel's centre
+        return TexturedMesh(mesh, uvs, uv_faces, np.full((size, size, 3), 128, np.uint8))
+    corners, barycentrics = mesh.faces[face_ids[valid]], barycentrics[valid]  # [T, 3], [T, 3]
+    positions = _interpolate(mesh.vertices, corners, barycentrics)
+    normals = _interpolate(mesh.vertex_normals, corners, barycentrics)
+    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-12))
+    nearest = nearest_texels(valid)
+
+    colors, weights = backproject(positions, normals, views, SHARPNESS)
+    if points is None or point_colors is None:
+        points, point_colors = np.zeros((0, 3)), np.zeros((0, 3))
+    vertex_colors = _vertex_means(mesh, corners, barycentrics, colors, weights)
+    spread = spread_over_surface(mesh, *vertex_colors, points, point_colors)
+    colors += SEEN_WEIGHT / (weights + SEEN_WEIGHT)[:, None] * (_interpolate(spread, corners, barycentrics) - colors)
+    for number in range(config.passes):
+        residual, rms = _residual(mesh, uvs, uv_faces, colors[nearest], views)
+        logger.debug("texture pass %d: rms difference %.4f", number + 1, rms)
+        step, weights = backproject(positions, normals, residual, SHARPNESS)
+        colors += (weights / (weights + SEEN_WEIGHT))[:, None] * step
+        np.clip(colors, 0.0, 1.0, out=colors)
+    if source is not None:
+        seen, weights = backproject(positions, normals, source, SHARPNESS)
+        colors += _ramp(weights, *REFERENCE_WEIGHT)[:, None] * (seen - colors)
+    assert np.isfinite(colors).all()
+    return TexturedMesh(mesh, uvs, uv_faces, to_uint8(colors)[nearest])
+
+
+def rig(mesh: Mesh, size: int) -> Cameras:
+    """Cameras all around a mesh, above and below too, that frame its bounding sphere in pictures [size, size]."""
+    lower, upper = mesh.vertices.min(axis=0).astype(np.float64), mesh.vertices.max(axis=0).astype(np.float64)
+    center = (lower + upper) / 2
+    bound = max(float(np.linalg.norm(mesh.vertices - center, axis=1).max()), 1e-6)
+    distance = 1.03 * bound / math.sin(math.radians(RIG_FOVY_DEG / 2))
+    rings = []
+    for ring, (elevation_deg, count) in enumerate(RIG):
+        azimuths_deg = [(360.0 * k + 180.0 * (ring % 2)) / count for k in range(count)]
+        rings.append(orbit_cameras(azimuths_deg, elevation_deg, distance, RIG_FOVY_DEG, size, size))
+    around_origin = concatenate(rings)
+    viewmats = around_origin.viewmats.clone()
+    viewmats[:, :3, 3] -= viewmats[:, :3, :3] @ torch.as_tensor(center, dtype=viewmats.dtype)
+    return Cameras(viewmats, around_origin.Ks, size, size)
+
+
+@torch.no_grad()
+def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> Views:
+    """Draw the Gaussians: their own colours, freed of the background, which half-covered pixels would mix in."""
+    drawn = render(gaussians, cameras.to(gaussians.means.device), background=(0.0, 0.0, 0.0))
+    premultiplied, alpha = _numpy(drawn.rgb), _numpy(drawn.alpha)
+    confidence = _ramp(alpha, *SOLID_ALPHA)
+    colors = premultiplied / np.maximum(alpha, SOLID_ALPHA[0])[..., None]
+    finite = np.isfinite(colors).all(axis=-1) & np.isfinite(confidence)
+    if not finite.all():
+        logger.warning("%d pixels of the Gaussians' views are not finite; left out", np.count_nonzero(~finite))
+        colors[~finite], confidence[~finite] = 0.0, 0.0
+    return Views(cameras, np.clip(colors, 0.0, 1.0), confidence, rasterize_mesh(mesh, cameras).depth)
+
+
+def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> Views:
+    """The source picture as a view; its outline, where cut-outs err and colours mix, does not count."""
+    if rgba.shape != (camera.height, camera.width, 4) or len(camera) != 1:
+        expected = f"[{camera.height}, {camera.width}, 4] with one camera"
+        raise ValueError(f"reference must be {expected}, got {list(rgba.shape)} with {len(camera)}")
+    picture = _numpy(rgba)
+    margin = 2 * max(1, round(camera.width / 256)) + 1
+    confidence = minimum_filter(_ramp(picture[..., 3], *SOLID_ALPHA), size=margin, mode="constant")
+    colors = np.ascontiguousarray(picture[None, ..., :3])
+    return Views(camera, colors, confidence[None], rasterize_mesh(mesh, camera).depth)
+
+
+def with_normals(mesh: Mesh) -> Mesh:
+    """The mesh with float32 vertices and unit vertex normals: its own, or area-weighted ones of the faces."""
+    normals = mesh.vertex_normals
+    if normals is None:
+        normals = np.zeros((len(mesh.vertices), 3))
+        face_normals = mesh.face_normals
+        for corner in range(3):
+            np.add.at(normals, mesh.faces[:, corner], face_normals)
+    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+    normals = np.where(lengths > 0, normals / np.where(lengths > 0, lengths, 1.0), (0.0, 1.0, 0.0))
+    return Mesh(mesh.vertices.astype(np.float32), mesh.faces, normals.astype(np.float32), mesh.vertex_colors)
+
+
+def _residual(
+    mesh: Mesh, uvs: np.ndarray, uv_faces: np.ndarray, texture: np.ndarray, views: Views
+) -> tuple[Views, float]:
+    """What the views show minus what the textured mesh shows in them, and its root mean square where both are solid."""
+    drawn = render_texture(mesh, uvs, uv_faces, texture, views.cameras, background=(0.0, 0.0, 0.0))
+    covered = drawn.alpha.numpy() >= 1.0  # a pixel on the outline mixes in the background
+    confidence = np.where(covered, views.confidence, np.float32(0.0))
+    difference = views.colors - drawn.rgb.numpy()
+    weight = max(float(confidence.sum(dtype=np.float64)), 1e-12)
+    rms = math.sqrt(float((confidence[..., None] * difference**2).sum(dtype=np.float64)) / (3 * weight))
+    return Views(views.cameras, difference, confidence, views.depth), rms
+
+
+def _vertex_means(
+    mesh: Mesh, corners: np.ndarray, barycentrics: np.ndarray, colors: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean colours [V, 3] of the texels around each vertex that were seen, and their weights [V], 0 if none was."""
+    shares = (barycentrics * np.where(weights > SEEN_WEIGHT, weights, 0.0)[:, None]).reshape(-1)
+    index, count = corners.reshape(-1), len(mesh.vertices)
+    totals = np.bincount(index, shares, count)
+    sums = [np.bincount(index, shares * np.repeat(colors[:, k], 3), count) for k in range(3)]
+    return np.stack(sums, axis=1) / np.where(totals > 0, totals, 1.0)[:, None], totals
+
+
+def _interpolate(values: np.ndarray, corners: np.ndarray, barycentrics: np.ndarray) -> np.ndarray:
+    """Values [V, 3] at points given by corner indices [T, 3] and barycentrics [T, 3]; float32 [T, 3]."""
+    values = values.astype(np.float32)
+    result = values[corners[:, 0]] * barycentrics[:, :1]
+    result += values[corners[:, 1]] * barycentrics[:, 1:2]
+    result += values[corners[:, 2]] * barycentrics[:, 2:]
+    return result
+
+
+def _ramp(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """0 at `low`, 1 at `high`, smooth between; float32."""
+    t = np.clip((values - low) / (high - low), 0.0, 1.0)
+    return (t * t * (3.0 - 2.0 * t)).astype(np.float32)
+
+
+def _finite(gaussians: Gaussians) -> Gaussians:
+    """The Gaussians all of whose values are finite."""
+    checks = [torch.isfinite(value.reshape(len(gaussians), -1)).all(dim=1) for value in gaussians.tensors().values()]
+    finite = torch.stack(checks).all(dim=0)
+    if finite.all():
+        return gaussians
+    logger.warning("%d Gaussians with values that are not finite are left out of the texture", int((~finite).sum()))
+    return gaussians[finite]
+
+
+def _numpy(tensor: Tensor) -> np.ndarray:
+    """Contiguous float32 on the CPU."""
+    return np.ascontiguousarray(tensor.detach().cpu().float().numpy())

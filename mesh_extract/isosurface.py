@@ -1,0 +1,90 @@
+"""From a density field to the closed surface at which it crosses a threshold."""
+
+import math
+
+import numpy as np
+from torch import Tensor
+
+from errors import UserError
+from mesh_extract.grid import GridSpec
+from mesh_extract.mesh import Mesh
+from registry import lookup, register
+
+# name -> (density [X, Y, Z], iso) -> (vertices [V, 3] in node units, faces [F, 3]): closed, wound outward
+ISOSURFACES = {}
+
+# A vertex stays this far, in voxels, from the nodes at both ends of its grid edge. Around a node whose value is (nearly)
+# the threshold all vertices would fall on one point and their faces have no area; so the surface moves by at most this.
+_NODE_DISTANCE = 0.01
+
+
+def extract_mesh(density: Tensor, grid: GridSpec, iso: float, method: str = "marching_cubes") -> Mesh:
+    """The surface around the nodes at which density >= iso.
+
+    Outside the grid the density counts as 0, so the mesh is closed even where the grid cuts the object.
+
+    Args:
+        density: [X, Y, Z], the shape of `grid`.
+        grid: places the vertices in world space.
+        iso: threshold, positive.
+        method: a name in ISOSURFACES.
+    Returns:
+        Closed mesh, faces counter-clockwise from outside, none without area; vertices float64.
+    Raises:
+        UserError: an unknown method, a field that is not finite or of another shape, no surface at `iso`.
+    """
+    surface = lookup(ISOSURFACES, method, "mesh.method")
+    if tuple(density.shape) != grid.shape:
+        raise UserError(f"density must be {list(grid.shape)} as the grid, got {list(density.shape)}")
+    if not (math.isfinite(iso) and iso > 0):
+        raise UserError(f"mesh.iso={iso} must be a positive number")
+    field = density.detach().cpu().numpy() if isinstance(density, Tensor) else np.asarray(density)
+    check_surface(field, iso)
+    vertices, faces = surface(field, iso)
+    mesh = Mesh(grid.to_world(vertices), faces)
+    assert mesh.volume > 0, "isosurface methods wind outward"
+    return mesh
+
+
+def check_surface(field: np.ndarray, iso: float) -> None:
+    """Raise a UserError unless `field` is finite and somewhere at least `iso`."""
+    if not np.isfinite(field).all():
+        raise UserError(f"density holds {int((~np.isfinite(field)).sum())} values that are not finite")
+    low, high = float(field.min()), float(field.max())
+    if high <= 0:
+        raise UserError(f"no surface at mesh.iso={iso:g}: the density is 0 everywhere, no Gaussian reaches the grid")
+    if high < iso:
+        raise UserError(
+            f"no surface at mesh.iso={iso:g}: the density ranges from {low:.3g} to {high:.3g}; "
+            f"try mesh.iso={high / 2:.2g}"
+        )
+
+
+@register(ISOSURFACES, "marching_cubes")
+def marching_cubes(density: np.ndarray, iso: float) -> tuple[np.ndarray, np.ndarray]:
+    """Marching cubes (Lorensen and Cline 1987), with the topology from PyMCubes and our own vertex positions.
+
+    Which triangles there are depends only on which nodes are inside. So PyMCubes gets that alone, as 0 and 1, and puts
+    every vertex in the middle of a grid edge, from where it is moved to the crossing in float64, but not onto a node.
+    """
+    import mcubes
+
+    inside = density >= iso
+    # Only the box around the inside, with one empty layer: closes the surface and spares empty space.
+    first, last = np.zeros(3, dtype=int), np.zeros(3, dtype=int)
+    for axis in range(3):
+        occupied = np.flatnonzero(inside.any(axis=tuple(other for other in range(3) if other != axis)))
+        first[axis], last[axis] = occupied[0] - 1, occupied[-1] + 1
+    crop = tuple(slice(max(a, 0), min(b, n - 1) + 1) for a, b, n in zip(first, last, density.shape, strict=True))
+    missing = [(int(a < 0), int(b > n - 1)) for a, b, n in zip(first, last, density.shape, strict=True)]
+    vertices, faces = mcubes.marching_cubes(np.pad(inside[crop], missing).astype(np.float32), 0.5)
+    values = np.pad(density[crop], missing)
+
+    below = np.floor(vertices).astype(np.int64)  # the edge's first node
+    along = vertices > below  # the edge's axis, one-hot [V, 3]
+    assert (along.sum(axis=1) == 1).all()
+    value_a = values[tuple(below.T)].astype(np.float64)
+    value_b = values[tuple((below + along).T)].astype(np.float64)
+    fraction = (iso - value_a) / (value_b - value_a)
+    fraction = np.clip(fraction, _NODE_DISTANCE, 1 - _NODE_DISTANCE)
+    return below + along * fraction[:, None] + first, faces.astype(np.int32)
