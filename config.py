@@ -42,6 +42,7 @@ class PriorConfig:
     name: str = "embedded"  # a name in priors.PRIORS
     weights: str = ""  # a weights file or folder; empty: the prior's own
     guidance: float = 2.0  # classifier-free guidance scale; 1 evaluates the conditional half alone
+    joint: bool = True  # views denoise in groups that see each other, where the prior can
 
     def __post_init__(self) -> None:
         _require_between("prior.guidance", self.guidance, 0.0, 100.0)
@@ -49,10 +50,90 @@ class PriorConfig:
 
 @dataclass
 class FitConfig:
+    # The first Gaussians
+    init: str = "hull"  # hull (carved from the first views) | ball (grey, radius 0.5)
     points: int = 5000  # Gaussians at the start
+    init_opacity: float = 0.5  # their opacity
+    # The views that the prior imagines, and their noise levels
+    views: int = 8  # views a round
+    elevation_low: float = -10.0  # lowest elevation of the views, degrees relative to the picture's
+    elevation_high: float = 20.0  # and the highest
+    plan: str = "continuous"  # how the noise levels are spaced: continuous | grid (the official code's)
+    denoise_steps: int = 8  # DDIM steps from noise level 1 to 0; a part of the way takes its share
+    rounds: int = 5  # SIR rounds after the initial one
+    t_start: float = 0.8  # noise level of the first round
+    t_end: float = 0.3  # and of the last
+    inversion_ratio: float = 1.0  # share of the noise level reached by adding noise, the rest by DDIM inversion
+    inversion_guidance: float = 0.0  # 0: invert with the unconditional half alone; 1: the conditional one
+    eta: float = 0.0  # randomness of the DDIM sampling
+    guidance_low: float = 0.3  # guidance applies from this noise level; elsewhere it is 1, at half the price
+    guidance_high: float = 1.0  # up to this one
+    # The optimisation
+    init_steps: int = 80  # Adam steps on the initial views
+    round_steps: int = 50  # Adam steps a round
+    batch_views: int = 4  # views a step, besides the picture itself; 0: all
+    memory: int = 2  # rounds whose views are kept as targets
+    loss: str = "l1"  # of colours: l1 | l2
+    alpha_loss: str = "l1"  # of coverage: l1 | l2
+    view_alpha: float = 0.5  # weight of the coverage of the imagined views; that of their colours is 1
+    reference_rgb: float = 0.5  # weight of the picture's colours
+    reference_alpha: float = 0.25  # weight of the picture's coverage
+    lr_means: float = 0.004  # learning rate of the positions at first; it falls exponentially
+    lr_means_end: float = 0.0004  # learning rate of the positions at the end
+    lr_means_steps: int = 0  # steps until it gets there; 0: all steps of the fit
+    lr_colours: float = 0.02  # learning rate of the colours
+    lr_opacities: float = 0.05  # learning rate of the opacities
+    lr_scales: float = 0.01  # learning rate of the scales
+    lr_quats: float = 0.01  # learning rate of the quats
+    # Number and shape of the Gaussians
+    densify_every: int = 75  # steps; 0: never
+    densify_until: int = 250  # last step at which it happens
+    densify_grad: float = 0.0004  # pull (loss by half an image) above which a Gaussian is cloned or split
+    split_scale: float = 0.03  # standard deviation above which it is split rather than cloned
+    max_points: int = 8000  # never more Gaussians
+    prune_opacity: float = 0.02  # Gaussians below are dropped while fitting
+    prune_scale: float = 0.4  # Gaussians above are dropped while fitting
+    final_opacity: float = 0.1  # Gaussians below are dropped at the end
+    final_scale: float = 0.1  # Gaussians above are dropped at the end
+    max_scale: float = 0.05  # standard deviations are clipped to this after every step
+    max_ratio: float = 8.0  # longest over shortest standard deviation of a Gaussian, clipped too
+    entropy: float = 0.002  # weight, in the last rounds, of the opacities' entropy: drives them to 0 or 1
+    entropy_rounds: int = 2  # how many last rounds
 
     def __post_init__(self) -> None:
-        _require_between("fit.points", self.points, 1, 10_000_000)
+        for key, choices in (
+            ("init", ("hull", "ball")),
+            ("plan", ("continuous", "grid")),
+            ("loss", ("l1", "l2")),
+            ("alpha_loss", ("l1", "l2")),
+        ):
+            value = getattr(self, key)
+            _require(value in choices, f"fit.{key}", value, " or ".join(choices))
+        for key in ("points", "views", "denoise_steps", "memory", "max_points"):
+            _require_between(f"fit.{key}", getattr(self, key), 1, 10_000_000)
+        for key in (
+            "rounds", "init_steps", "round_steps", "batch_views", "lr_means_steps", "densify_every", "densify_until",
+            "entropy_rounds",
+        ):  # fmt: skip
+            _require_between(f"fit.{key}", getattr(self, key), 0, 10_000_000)
+        for key in (
+            "inversion_guidance", "eta", "guidance_low", "guidance_high", "prune_opacity", "final_opacity",
+        ):  # fmt: skip
+            _require_between(f"fit.{key}", getattr(self, key), 0.0, 1.0)
+        for key in ("t_start", "t_end", "inversion_ratio", "init_opacity"):
+            _require_between(f"fit.{key}", getattr(self, key), 0.01, 1.0)
+        for key in (
+            "view_alpha", "reference_rgb", "reference_alpha", "lr_means", "lr_means_end", "lr_colours", "lr_opacities",
+            "lr_scales", "lr_quats", "densify_grad", "entropy",
+        ):  # fmt: skip
+            _require_between(f"fit.{key}", getattr(self, key), 0.0, 1000.0)
+        for key in ("split_scale", "prune_scale", "final_scale", "max_scale"):
+            _require_between(f"fit.{key}", getattr(self, key), 1e-4, 1000.0)
+        _require_between("fit.max_ratio", self.max_ratio, 1.0, 1e6)
+        _require_between("fit.elevation_low", self.elevation_low, -90.0, self.elevation_high)
+        _require_between("fit.elevation_high", self.elevation_high, self.elevation_low, 90.0)
+        if self.plan == "grid":
+            _require(1000 % self.denoise_steps == 0, "fit.denoise_steps", self.denoise_steps, "a divisor of 1000")
 
 
 @dataclass
@@ -71,9 +152,17 @@ class MeshConfig:
 @dataclass
 class TextureConfig:
     size: int = 1024  # side of the albedo picture in pixels
+    unwrap: str = "auto"  # auto: uvunwrap, or the simple atlas where that fails | uvunwrap | simple
+    render_size: int = 256  # side in pixels of the views that the texture is taken from
+    passes: int = 3  # rounds that draw the textured mesh, compare and correct; 0: the blend of the views alone
+    reference: bool = True  # let the front keep the detail of the source picture
 
     def __post_init__(self) -> None:
         _require_between("texture.size", self.size, 16, 16384)
+        choices = ("auto", "uvunwrap", "simple")
+        _require(self.unwrap in choices, "texture.unwrap", self.unwrap, ", ".join(choices))
+        _require_between("texture.render_size", self.render_size, 16, 4096)
+        _require_between("texture.passes", self.passes, 0, 100)
 
 
 @dataclass

@@ -1,0 +1,109 @@
+"""The prior that comes with the project: a small network on RGBA pixels, good for a CPU."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cameras import Cameras
+from config import PriorConfig
+from errors import UserError
+from priors.base import Prior
+from priors.diffusion import shift_time
+from priors.tiny_zero123 import SourceCache, TinyZero123, blank_source
+from priors.tiny_zero123_io import load_model
+
+if TYPE_CHECKING:
+    from prepare import PreparedImage
+
+DEFAULT_WEIGHTS = Path(__file__).resolve().parent.parent / "assets" / "tiny_zero123.safetensors"
+JOINT_VIEWS = 4  # views that the network saw together in training, 90 degrees apart
+
+
+class EmbeddedPrior(Prior):
+    """tiny-zero123: v-prediction on RGBA, continuous cosine schedule, x0 clamped to the range of pictures."""
+
+    channels = 4
+
+    def __init__(self, config: PriorConfig, device: torch.device, model: TinyZero123 | None = None) -> None:
+        """Read the weights named by `config.weights` (empty: the project's own), unless `model` is given."""
+        super().__init__(device, config.guidance)
+        if model is None:
+            path = Path(config.weights).expanduser() if config.weights else DEFAULT_WEIGHTS
+            if not path.is_file():
+                raise UserError(f"prior.weights={path}: no such file; expected the embedded prior's weights")
+            model, _ = load_model(path, device)
+        self.model = model.to(device)
+        self.image_size = model.config.image_size
+        self.group_size = JOINT_VIEWS if config.joint else 1
+        self._source: SourceCache | None = None
+        self._blank: SourceCache | None = None
+        self._elevation_deg = 0.0
+
+    @torch.no_grad()
+    def set_source(self, prepared: PreparedImage, elevation_deg: float) -> None:
+        rgba = source_rgba(prepared, self.image_size).to(self.device)
+        elevation = torch.tensor([float(elevation_deg)], device=self.device)
+        self._elevation_deg = float(elevation_deg)
+        self._source = self.model.encode_source(self.encode(rgba), elevation)
+        self._blank = self.model.encode_source(blank_source(1, self.image_size, self.device), elevation)
+
+    def alpha_sigma(self, t: float) -> tuple[float, float]:
+        # Exactly 0 and 1 at the ends, which the cosine of a rounded pi / 2 is not.
+        if t in (0.0, 1.0):
+            return (1.0, 0.0) if t == 0.0 else (0.0, 1.0)
+        return math.cos(math.pi / 2 * t), math.sin(math.pi / 2 * t)
+
+    def level(self, u: float) -> float:
+        """A larger picture hides the same at more noise: uniform steps are taken as at 64 px, then shifted."""
+        return float(shift_time(torch.tensor(u, dtype=torch.float64), self.image_size).clamp(0.0, 1.0))
+
+    def predict_noise(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> Tensor:
+        return self.predict(latents, t, cameras, guidance)[1]
+
+    @torch.no_grad()
+    def predict(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> tuple[Tensor, Tensor]:
+        alpha, sigma = self.alpha_sigma(t)
+        velocity = self._velocity(latents, t, cameras, guidance)
+        # v = alpha noise - sigma x0, hence x0 = alpha x - sigma v (progressive distillation, arXiv:2202.00512, app. D)
+        x0 = (alpha * latents - sigma * velocity).clamp(-1.0, 1.0)
+        return x0, (latents - alpha * x0) / sigma  # the noise of the clamped x0: the pair still adds up to `latents`
+
+    def _velocity(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> Tensor:
+        """Guided velocity [B, 4, S, S]; only the halves that the guidance needs are evaluated."""
+        assert self._source is not None and self._blank is not None, "set_source comes first"
+        if guidance == 1.0:
+            return self._evaluate(latents, t, cameras, self._source)
+        if guidance == 0.0:
+            return self._evaluate(latents, t, cameras, self._blank)
+        conditional = self._evaluate(latents, t, cameras, self._source)
+        unconditional = self._evaluate(latents, t, cameras, self._blank)
+        return unconditional + guidance * (conditional - unconditional)
+
+    def _evaluate(self, latents: Tensor, t: float, cameras: Cameras, cache: SourceCache) -> Tensor:
+        """One pass of the network over all views, in groups where they are joint."""
+        views = latents.shape[0]
+        # A lone batch of views is one "object" with V independent views; joint ones are B objects of group_size.
+        group = self.group_size if self.group_size > 1 and views % self.group_size == 0 else 0
+        batch = views // group if group else 1
+        azimuths_deg, elevations_deg, _ = cameras.orbit_angles()
+        velocity = self.model.denoise(
+            latents.reshape(batch, views // batch, *latents.shape[1:]),
+            latents.new_full((batch,), t),
+            azimuths_deg.to(latents).reshape(batch, -1),
+            elevations_deg.to(latents).reshape(batch, -1),
+            latents.new_full((batch,), self._elevation_deg),
+            cache.expand(batch),
+            joint=bool(group),
+        )
+        return velocity.reshape(latents.shape)
+
+
+def source_rgba(prepared: PreparedImage, size: int) -> Tensor:
+    """The prepared picture as [1, 4, size, size] in [0, 1]: colour over white, then coverage."""
+    resized = prepared.resized(size)
+    return torch.cat([resized.rgb, resized.alpha[..., None]], dim=-1).permute(2, 0, 1)[None].float()
