@@ -1,0 +1,8 @@
+"""Rasterisers of 3D Gaussians. Each draws what `rasterize.definition` says; they differ in speed alone.
+
+A rasteriser is a function (gaussians, cameras, background [C, 3]) -> Rendered.
+"""
+
+from rasterize import cpu, reference
+
+RASTERIZERS = {"reference": reference.rasterize, "cpu": cpu.rasterize}
