@@ -88,7 +88,7 @@ def _backproject(
             x0, y0 = int(x), int(y)
             fx, fy = x - x0, y - y0
             slope = np.sqrt(max(1.0 - cosine * cosine, 0.0)) / cosine
-            # A neighbouring pixel lies up to sqrt(2) pixels away on the slope; 1.5 pixels more for facets and curvature.
+            # A neighbour lies up to sqrt(2) pixels away on the slope; 1.5 pixels more for facets and curvature.
             tolerance = z / intrinsics[c, 0, 0] * (1.5 + 2.0 * slope)
             seen = True
             r, g, b, w = 0.0, 0.0, 0.0, 0.0

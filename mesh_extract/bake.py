@@ -27,7 +27,7 @@ from mesh_extract.uv import unwrap
 logger = logging.getLogger(__name__)
 
 GUTTER_PX = 4  # texels around each chart that belong to it alone
-SHARPNESS = 6.0  # exponent of the viewing angle's cosine: with 26 views two or three decide a texel
+SHARPNESS = 4.0  # exponent of the viewing angle's cosine: about three of the 26 views decide a texel
 RIG = ((0.0, 8), (40.0, 6), (-40.0, 6), (75.0, 3), (-75.0, 3))  # elevation in degrees, number of views around
 RIG_FOVY_DEG = 30.0  # narrow: less perspective, so the rig's views resemble each other where they overlap
 SOLID_ALPHA = (0.5, 0.95)  # below, a pixel is mostly background and tells no colour; above, it counts in full
