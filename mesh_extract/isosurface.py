@@ -13,8 +13,9 @@ from registry import lookup, register
 # name -> (density [X, Y, Z], iso) -> (vertices [V, 3] in node units, faces [F, 3]): closed, wound outward
 ISOSURFACES = {}
 
-# A vertex stays this far, in voxels, from the nodes at both ends of its grid edge. Around a node whose value is (nearly)
-# the threshold all vertices would fall on one point and their faces have no area; so the surface moves by at most this.
+# A vertex stays this far, in voxels, from the nodes at both ends of its grid edge. Around a node whose value is the
+# threshold, or nearly, all vertices would fall on one point and their faces lose their area. The surface moves by at
+# most this.
 _NODE_DISTANCE = 0.01
 
 

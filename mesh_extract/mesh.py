@@ -97,7 +97,7 @@ class Mesh:
         # Neighbours in the sorted list with equal keys: chains every face around an edge together.
         same = keys[order][1:] == keys[order][:-1]
         first, second = order[:-1][same] % count, order[1:][same] % count
-        graph = coo_matrix((np.ones(len(first), dtype=np.int8), (first, second)), shape=(count, count))
+        graph = coo_matrix((np.ones(len(first), dtype=np.int32), (first, second)), shape=(count, count))
         return connected_components(graph, directed=False)
 
     def select_faces(self, keep: np.ndarray) -> "Mesh":

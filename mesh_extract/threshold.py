@@ -1,0 +1,124 @@
+"""The density threshold at which the mesh covers what the Gaussians cover."""
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cameras import Cameras, orbit_cameras
+from errors import UserError
+from gaussians import Gaussians
+from mesh_extract.grid import GridSpec
+from mesh_extract.isosurface import check_surface
+
+logger = logging.getLogger(__name__)
+
+# Thresholds that are tried, as many as are listed below, evenly spaced in the logarithm.
+LOWEST, HIGHEST = 0.02, 2.0
+_CANDIDATES = 93  # 5 % apart
+# Among thresholds whose overlap is this close to the best the lowest is taken: it leaves the fewest pinholes.
+_AS_GOOD = 0.002
+# Views that look from everywhere: a ring, one above, one below, and the two ends of the axis nearly.
+_AZIMUTHS_DEG = (0, 60, 120, 180, 240, 300, 30, 150, 270, 90, 210, 330)
+_ELEVATIONS_DEG = (0, 0, 0, 0, 0, 0, 35, 35, 35, -35, -35, -35)
+_SIZE_PX = 160
+_STEP_VOXELS = 0.75
+# The object is drawn inside a ball of this radius around the origin, which RADIUS and the field of view just hold.
+_BALL = 0.8
+
+
+def auto_threshold(
+    gaussians: Gaussians,
+    density: Tensor,
+    grid: GridSpec,
+    render_alpha: Callable[[Gaussians, Cameras], Tensor] | None = None,
+) -> float:
+    """The threshold whose silhouettes match the coverage of the rendered Gaussians best.
+
+    From each of 12 views around the grid's middle, a pixel lies in the silhouette of {density >= iso} where the largest
+    density along its ray is at least iso: one march gives the silhouettes of every threshold. The overlap is
+    sum(min(alpha, silhouette)) / sum(max(alpha, silhouette)), its mean over the views is maximised over thresholds from
+    0.02 to 2. Of those within 0.002 of the best the lowest is taken.
+
+    Args:
+        gaussians: what to match, world units.
+        density: [X, Y, Z], their field on `grid` (smoothed, if the mesh is to be made from that).
+        grid: the grid of `density`.
+        render_alpha: draws coverage [C, H, W] in [0, 1]; None: gs_renderer.render.
+    Raises:
+        UserError: the field is not finite or has no surface, or the Gaussians draw nothing.
+    """
+    field = density.detach().cpu().numpy().astype(np.float32)
+    check_surface(field, np.nextafter(np.float32(0), np.float32(1)))
+    highest = min(HIGHEST, float(field.max()))
+    lowest = min(LOWEST, 0.5 * highest)
+    candidates = np.geomspace(lowest, highest, _CANDIDATES)[:-1]
+
+    cameras = orbit_cameras(_AZIMUTHS_DEG, _ELEVATIONS_DEG, width=_SIZE_PX, height=_SIZE_PX)
+    centre = (np.asarray(grid.lower) + np.asarray(grid.upper)) / 2
+    zoom = _BALL / (np.linalg.norm(np.asarray(grid.upper) - np.asarray(grid.lower)) / 2)
+    drawn = (render_alpha or _render_alpha)(_moved(gaussians, centre, zoom), cameras)
+    alphas = drawn.detach().cpu().double().numpy()
+    if alphas.sum() < 1.0:
+        raise UserError(
+            f"mesh.iso=auto: the Gaussians draw next to nothing (the largest density is {field.max():.3g}); "
+            f"mesh.iso={field.max() / 2:.2g} would give a surface"
+        )
+    overlaps = np.zeros(len(candidates))
+    for index in range(len(cameras)):
+        largest = _largest_along_rays(field, grid, centre, zoom, cameras[index], candidates[-1])
+        overlaps += _overlaps(largest, alphas[index].reshape(-1), candidates) / len(cameras)
+    best = overlaps.max()
+    iso = float(candidates[np.argmax(overlaps >= best - _AS_GOOD)])
+    logger.info("mesh.iso=auto: %.3g, silhouettes overlap to %.1f %%", iso, 100 * best)
+    if best < 0.5:
+        logger.warning("no threshold matches the splats: the best overlap of the silhouettes is %.0f %%", 100 * best)
+    return iso
+
+
+def _render_alpha(gaussians: Gaussians, cameras: Cameras) -> Tensor:
+    from gs_renderer import render
+
+    with torch.no_grad():
+        return render(gaussians, cameras).alpha
+
+
+def _moved(gaussians: Gaussians, centre: np.ndarray, zoom: float) -> Gaussians:
+    """The Gaussians with `centre` moved to the origin, then scaled by `zoom`: any scene, seen by the same cameras."""
+    moved = gaussians.detach().to("cpu").double()
+    moved = Gaussians(**{
+        **moved.tensors(),
+        "means": (moved.means - torch.from_numpy(centre)) * zoom,
+        "log_scales": moved.log_scales + float(np.log(zoom)),
+    })  # fmt: skip
+    return moved.to(torch.float32)
+
+
+def _largest_along_rays(
+    field: np.ndarray, grid: GridSpec, centre: np.ndarray, zoom: float, camera: Cameras, enough: float
+) -> np.ndarray:
+    """The largest value of `field` along the ray of every pixel of one camera [H * W]."""
+    from mesh_extract.silhouette_numba import largest_along_rays
+
+    view = camera.viewmats[0].double().numpy()
+    intrinsics = camera.Ks[0].double().numpy()
+    rows, columns = np.mgrid[0 : camera.height, 0 : camera.width] + 0.5
+    directions = np.stack([columns, rows, np.ones_like(rows)], axis=-1).reshape(-1, 3) @ np.linalg.inv(intrinsics).T
+    directions = directions @ view[:3, :3]  # camera to world
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    origin = grid.to_nodes(camera.centers[0].double().numpy() / zoom + centre)
+    largest = np.zeros(len(directions), dtype=np.float32)
+    largest_along_rays(field, origin, np.ascontiguousarray(directions), _STEP_VOXELS, enough, largest)
+    return largest
+
+
+def _overlaps(largest: np.ndarray, alpha: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """Intersection over union of {largest >= iso} with `alpha`, for every iso of `candidates`."""
+    order = np.argsort(largest, kind="stable")
+    # Coverage and number of the pixels from each place of the sorted list to its end.
+    covered = np.append(np.cumsum(alpha[order][::-1])[::-1], 0.0)
+    first = np.searchsorted(largest[order], candidates, side="left")
+    inside = len(largest) - first
+    return covered[first] / np.maximum(covered[0] + inside - covered[first], 1e-12)
