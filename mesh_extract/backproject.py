@@ -13,7 +13,7 @@ _CHUNK = 16384  # texels a job
 
 
 @dataclass(frozen=True)
-class Views:
+class SurfaceViews:
     """C pictures of one surface.
 
     cameras: C cameras. colors [C, H, W, 3] and confidence [C, H, W] in [0, 1], which weighs each pixel; depth
@@ -27,7 +27,7 @@ class Views:
 
 
 def backproject(
-    positions: np.ndarray, normals: np.ndarray, views: Views, sharpness: float
+    positions: np.ndarray, normals: np.ndarray, views: SurfaceViews, sharpness: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weighted mean of the views' colours at points on the surface.
 

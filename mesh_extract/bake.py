@@ -17,7 +17,7 @@ from cameras import Cameras, concatenate, orbit_cameras
 from config import TextureConfig
 from gaussians import Gaussians
 from gs_renderer import render
-from mesh_extract.backproject import Views, backproject
+from mesh_extract.backproject import SurfaceViews, backproject
 from mesh_extract.fill import nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
@@ -44,7 +44,7 @@ def bake_texture(
         mesh: closed or not, world units.
         gaussians: drawn in float32; those with a value that is not finite are left out.
         reference: the source picture [H, W, 4] (straight RGB and alpha, in [0, 1]) and its one camera: what it sees
-            keeps its detail.
+            keeps its detail, unless `config.reference` is false.
     Raises:
         ValueError: `reference` does not fit, or a vertex is not finite.
     """
@@ -52,7 +52,7 @@ def bake_texture(
     gaussians = _finite(gaussians.detach().to(torch.float32))
     uvs, uv_faces = unwrap(mesh, config.size, GUTTER_PX, config.unwrap)
     views = view_gaussians(mesh, gaussians, rig(mesh, config.render_size))
-    source = None if reference is None else view_picture(mesh, *reference)
+    source = view_picture(mesh, *reference) if reference is not None and config.reference else None
     points, point_colors = _numpy(gaussians.means), _numpy(gaussians.rgb)
     return paint(mesh, uvs, uv_faces, views, config, source, points, point_colors)
 
@@ -61,9 +61,9 @@ def paint(
     mesh: Mesh,
     uvs: np.ndarray,
     uv_faces: np.ndarray,
-    views: Views,
+    views: SurfaceViews,
     config: TextureConfig,
-    source: Views | None = None,
+    source: SurfaceViews | None = None,
     points: np.ndarray | None = None,
     point_colors: np.ndarray | None = None,
 ) -> TexturedMesh:
@@ -115,7 +115,7 @@ def rig(mesh: Mesh, size: int) -> Cameras:
 
 
 @torch.no_grad()
-def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> Views:
+def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> SurfaceViews:
     """Draw the Gaussians: their own colours, freed of the background, which half-covered pixels would mix in."""
     drawn = render(gaussians, cameras.to(gaussians.means.device), background=(0.0, 0.0, 0.0))
     premultiplied, alpha = _numpy(drawn.rgb), _numpy(drawn.alpha)
@@ -125,10 +125,10 @@ def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> Views:
     if not finite.all():
         logger.warning("%d pixels of the Gaussians' views are not finite; left out", np.count_nonzero(~finite))
         colors[~finite], confidence[~finite] = 0.0, 0.0
-    return Views(cameras, np.clip(colors, 0.0, 1.0), confidence, rasterize_mesh(mesh, cameras).depth)
+    return SurfaceViews(cameras, np.clip(colors, 0.0, 1.0), confidence, rasterize_mesh(mesh, cameras).depth)
 
 
-def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> Views:
+def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> SurfaceViews:
     """The source picture as a view; its outline, where cut-outs err and colours mix, does not count."""
     if rgba.shape != (camera.height, camera.width, 4) or len(camera) != 1:
         expected = f"[{camera.height}, {camera.width}, 4] with one camera"
@@ -137,7 +137,7 @@ def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> Views:
     margin = 2 * max(1, round(camera.width / 256)) + 1
     confidence = minimum_filter(_ramp(picture[..., 3], *SOLID_ALPHA), size=margin, mode="constant")
     colors = np.ascontiguousarray(picture[None, ..., :3])
-    return Views(camera, colors, confidence[None], rasterize_mesh(mesh, camera).depth)
+    return SurfaceViews(camera, colors, confidence[None], rasterize_mesh(mesh, camera).depth)
 
 
 def with_normals(mesh: Mesh) -> Mesh:
@@ -154,8 +154,8 @@ def with_normals(mesh: Mesh) -> Mesh:
 
 
 def _residual(
-    mesh: Mesh, uvs: np.ndarray, uv_faces: np.ndarray, texture: np.ndarray, views: Views
-) -> tuple[Views, float]:
+    mesh: Mesh, uvs: np.ndarray, uv_faces: np.ndarray, texture: np.ndarray, views: SurfaceViews
+) -> tuple[SurfaceViews, float]:
     """What the views show minus what the textured mesh shows in them, and its root mean square where both are solid."""
     drawn = render_texture(mesh, uvs, uv_faces, texture, views.cameras, background=(0.0, 0.0, 0.0))
     covered = drawn.alpha.numpy() >= 1.0  # a pixel on the outline mixes in the background
@@ -163,7 +163,7 @@ def _residual(
     difference = views.colors - drawn.rgb.numpy()
     weight = max(float(confidence.sum(dtype=np.float64)), 1e-12)
     rms = math.sqrt(float((confidence[..., None] * difference**2).sum(dtype=np.float64)) / (3 * weight))
-    return Views(views.cameras, difference, confidence, views.depth), rms
+    return SurfaceViews(views.cameras, difference, confidence, views.depth), rms
 
 
 def _vertex_means(
