@@ -1,7 +1,7 @@
 """Background removal without a model: a plain background is flooded from the border, any other goes to GrabCut."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 
 PLAIN_SHARE = 0.6  # of the border pixels that must follow one smooth colour for the background to count as plain
 GRABCUT_SIDE = 384  # longer side at which GrabCut runs: its time grows with the area
+NOISY = 1.0  # Lab units: above it the picture is smoothed before its background is sought
 HOLE_SHARE = 0.004  # enclosed patches of background colour above this share of the object are holes, not paint
 
 
@@ -41,6 +42,9 @@ def cut_out(rgb: np.ndarray, name: str) -> np.ndarray:
     """
     lab = _to_lab(rgb)
     background = _fit_background(lab)
+    if background.noise > NOISY:
+        lab = cv2.GaussianBlur(lab, (0, 0), 1.2)
+        background = _fit_background(lab)
     if background.plain:
         mask, background = _flood(lab, background)
         method = "plain background flooded"
@@ -123,8 +127,15 @@ def _fit_background(lab: np.ndarray, where: np.ndarray | None = None) -> _Backgr
     colour = (_quadratic(x.ravel(), y.ravel()) @ coefficients).reshape(height, width, 3).astype(np.float32)
     distance = np.linalg.norm(lab - colour, axis=2)
     fitted = _Background(colour, distance, noise, False)
-    share = float((distance[border] < fitted.tolerance).mean())
-    return _Background(colour, distance, noise, share >= PLAIN_SHARE and noise < 3)
+    return replace(fitted, plain=noise < 3 and _is_plain(border, distance >= fitted.tolerance))
+
+
+def _is_plain(border: np.ndarray, unlike: np.ndarray) -> bool:
+    """Whether the border follows the fit, but for at most two stretches where the object is cut off by the frame."""
+    outliers = (border & unlike).astype(np.uint8)
+    _, _, stats, _ = cv2.connectedComponentsWithStats(outliers, connectivity=8)
+    areas = np.sort(stats[1:, cv2.CC_STAT_AREA])[::-1] / border.sum()
+    return areas.sum() <= 1 - PLAIN_SHARE and areas[2:].sum() <= 0.05
 
 
 def _quadratic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -142,15 +153,48 @@ def _most_common(samples: np.ndarray) -> np.ndarray:
 
 def _flood(lab: np.ndarray, background: _Background) -> tuple[np.ndarray, _Background]:
     """The object's mask, bool [H, W], and the background fitted again to all that was found of it."""
-    for _ in range(2):
-        like = _background_like(lab, background)
-        reached = _reached_from_border(like)
-        if reached.sum() < 100:
-            break
+    reached = _reached_from_border(_background_like(lab, background))
+    if reached.sum() >= 100:
         background = _fit_background(lab, reached)
+    # A vignette is no quadratic: follow the colour of what was reached, spread a little further each time.
+    for _ in range(4):
+        before = reached
+        background = _spread(lab, before, background)
+        like = _background_like(lab, background)
+        reached = _reached_from_border(like | before)
+        if reached.sum() - before.sum() < 0.001 * reached.size:
+            break
+    reached |= _halo(reached, background.distance)
     like = _background_like(lab, background)
-    reached = _reached_from_border(like)
     return _without_specks(~(reached | _holes(like & ~reached, ~reached, background))), background
+
+
+def _spread(lab: np.ndarray, known: np.ndarray, background: _Background) -> _Background:
+    """The background's colour as a local average of the pixels known to be background, the fit where there are none."""
+    height, width = known.shape
+    # At a quarter of the size: the average is smooth anyway.
+    small = (max(1, width // 4), max(1, height // 4))
+    weight = cv2.resize(known.astype(np.float32), small, interpolation=cv2.INTER_AREA)
+    off = cv2.resize((lab - background.colour) * known[..., None], small, interpolation=cv2.INTER_AREA)
+    sigma = max(1.0, max(small) / 24)
+    total = cv2.GaussianBlur(weight, (0, 0), sigma)
+    mean_off = cv2.GaussianBlur(off, (0, 0), sigma) / np.maximum(total, 0.02)[..., None]
+    colour = background.colour + cv2.resize(mean_off, (width, height), interpolation=cv2.INTER_LINEAR)
+    distance = np.linalg.norm(lab - colour, axis=2)
+    return replace(background, colour=colour, distance=distance, noise=float(np.median(distance[known])))
+
+
+def _halo(reached: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Background that JPEG's blocks have soiled: unlike the background, but far less so than the object close by.
+
+    JPEG spreads an edge over blocks of 8 pixels, 16 in chroma, at a fraction of the edge's contrast.
+    """
+    radius = max(1, min(10, min(reached.shape) // 24))
+    contrast = cv2.dilate(distance, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1,) * 2))
+    soiled = (distance < 0.3 * contrast) & cv2.dilate(
+        reached.astype(np.uint8), np.ones((2 * radius + 1,) * 2, np.uint8)
+    ).astype(bool)
+    return _reached_from_border(reached | soiled)
 
 
 def _background_like(lab: np.ndarray, background: _Background) -> np.ndarray:
@@ -222,12 +266,20 @@ def _grab(rgb: np.ndarray, lab: np.ndarray) -> np.ndarray:
         5,
         cv2.GC_INIT_WITH_MASK,
     )
-    found = ((mask == cv2.GC_FGD) | (mask == cv2.GC_PR_FGD)).astype(np.float32)
-    if not found.any():
-        return found.astype(bool) if scale == 1 else np.zeros((height, width), bool)
+    found = ((mask == cv2.GC_FGD) | (mask == cv2.GC_PR_FGD)).astype(np.uint8)
     found = cv2.morphologyEx(found, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
-    large = cv2.resize(found, (width, height), interpolation=cv2.INTER_LINEAR) > 0.5
-    return _without_specks(large)
+    found = _main_parts(found.astype(bool), border).astype(np.float32)
+    return cv2.resize(found, (width, height), interpolation=cv2.INTER_LINEAR) > 0.5
+
+
+def _main_parts(mask: np.ndarray, border: np.ndarray) -> np.ndarray:
+    """The largest part, and others of a fifth of its size or more that keep off the border: the rest is clutter."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
+    areas = stats[:, cv2.CC_STAT_AREA].copy()
+    areas[0] = 0
+    touching = np.isin(np.arange(count), labels[border])
+    keep = (areas >= max(1, 0.2 * areas.max())) & (~touching | (areas == areas.max()))
+    return keep[labels] & mask
 
 
 def _distance_to_palette(lab: np.ndarray, samples: np.ndarray, colours: int = 6) -> np.ndarray:

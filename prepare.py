@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 SPECK_SHARE = 0.005  # parts of the object below this share of the largest part's area are specks, and go
 OPAQUE_ALPHA = 250  # an alpha channel nowhere below this says nothing: the picture counts as opaque
+CUTOUT_SIDE = 1024  # longer side at which backgrounds are removed: half a second at most
 FAINT_ALPHA = 8  # alpha up to this (of 255) is a matting tool's haze: it connects nothing
 
 
@@ -98,7 +99,7 @@ def prepare_image(path: Path | str, config: PrepareConfig, size: int = 256) -> P
         box, border, source = (0, 0, width, height), 0.0, "kept as it is"
     else:
         if opaque:
-            rgba = cut_out(rgba[..., :3], str(path))
+            rgba = cut_out(_at_most(rgba[..., :3], CUTOUT_SIDE), str(path))
         source = "cut out" if opaque else "alpha channel"
         keep, box = _find_object(rgba[..., 3])
         warnings.extend(_doubts(keep, opaque))
@@ -110,6 +111,16 @@ def prepare_image(path: Path | str, config: PrepareConfig, size: int = 256) -> P
     alpha = layers[..., 3]
     rgb = layers[..., :3] + (1 - alpha[..., None])
     return PreparedImage(torch.from_numpy(rgb), torch.from_numpy(alpha.copy()), source, tuple(warnings))
+
+
+def _at_most(rgb: np.ndarray, side: int) -> np.ndarray:
+    """uint8 [H, W, 3] reduced, if need be, to a longer side of `side` pixels."""
+    height, width = rgb.shape[:2]
+    scale = side / max(height, width)
+    if scale >= 1:
+        return rgb
+    target = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return cv2.resize(rgb, target, interpolation=cv2.INTER_AREA)
 
 
 def _premultiplied(rgba: np.ndarray) -> np.ndarray:
