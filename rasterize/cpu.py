@@ -6,7 +6,7 @@ from torch import Tensor
 
 from cameras import Cameras
 from gaussians import Gaussians
-from rasterize import cpu_projection, cpu_tiles
+from rasterize import cpu_binning, cpu_projection, cpu_tiles
 from rasterize.definition import (
     ALPHA_MAX,
     ALPHA_MIN,
@@ -18,7 +18,10 @@ from rasterize.definition import (
     TRANSMITTANCE_MIN,
     Rendered,
 )
+from rasterize.jobs import run_jobs
 
+# Constants are compiled in, and numba's cache cannot see one change in another file: hence a copy in each.
+assert cpu_binning.TILE == cpu_tiles.TILE
 _LIMITS = np.array([EPS2D, NEAR, ALPHA_MIN, FOV_MARGIN, MEAN_MAX, SCALE_MAX])
 _THRESHOLDS = np.array([ALPHA_MIN, ALPHA_MAX, TRANSMITTANCE_MIN], np.float32)
 
@@ -55,9 +58,10 @@ class _Project(torch.autograd.Function):
         shapes = (c, n, 2), (c, n, 3), (c, n), (c, n, 3), (n,), (c, n, 2)
         outputs = [torch.empty(shape) for shape in shapes] + [torch.empty(c, n, dtype=torch.int32)]
         arrays = [t.numpy() for t in outputs]
-        cpu_projection.project_forward(*inputs, viewmats, Ks, width, height, _LIMITS, *arrays)
+        kernel_inputs = *inputs, viewmats, Ks, width, height, _LIMITS
+        run_jobs(cpu_projection.project_forward, n, *kernel_inputs, *arrays)
         ctx.mark_non_differentiable(*outputs[5:])
-        ctx.kernel_inputs = *inputs, viewmats, Ks, width, height, _LIMITS
+        ctx.kernel_inputs = kernel_inputs
         ctx.seen = arrays[1], arrays[3], arrays[6]  # conics, colors, radii
         return tuple(outputs)
 
@@ -67,7 +71,8 @@ class _Project(torch.autograd.Function):
         inputs = ctx.kernel_inputs[:6]
         outputs = [torch.empty(x.shape) for x in inputs]
         arrays = [t.numpy() for t in outputs]
-        cpu_projection.project_backward(*ctx.kernel_inputs, *ctx.seen, *map(_array, gradients[:5]), *arrays)
+        gradients = [_array(gradient) for gradient in gradients[:5]]
+        run_jobs(cpu_projection.project_backward, len(inputs[0]), *ctx.kernel_inputs, *ctx.seen, *gradients, *arrays)
         return *outputs, None, None, None, None
 
 
@@ -79,27 +84,47 @@ class _Draw(torch.autograd.Function):
         means2d, conics, depths, colors, opacities, extents = (
             _array(t) for t in (means2d, conics, depths, colors, opacities, extents)
         )
-        tile_starts, members, starts, places = cpu_tiles.bin_gaussians(
-            means2d, depths, extents, radii.numpy(), width, height
-        )
+        tile_starts, members, *ctx.sources, boxes = _bin(means2d, depths, extents, radii.numpy(), width, height)
         kernel_inputs = (
-            tile_starts, members, means2d, conics, depths, colors, opacities, extents, backgrounds, _THRESHOLDS,
+            tile_starts, members, means2d, conics, depths, colors, opacities, boxes, backgrounds, _THRESHOLDS,
         )  # fmt: skip
         c = len(depths)
         images = torch.empty(c, height, width, 3), torch.empty(c, height, width), torch.empty(c, height, width)
         transmittances = np.empty((c, height, width), np.float32)
-        last_members = np.empty((c, height, width), np.int32)
-        cpu_tiles.draw_forward(*kernel_inputs, *(t.numpy() for t in images), transmittances, last_members)
-        ctx.kernel_inputs, ctx.ends, ctx.places = kernel_inputs, (transmittances, last_members), (starts, places)
+        last_members = np.empty((c, height, width), np.float32)
+        arrays = *(t.numpy() for t in images), transmittances, last_members
+        run_jobs(cpu_tiles.draw_forward, len(tile_starts) - 1, *kernel_inputs, *arrays)
+        ctx.kernel_inputs, ctx.ends = kernel_inputs, (transmittances, last_members)
         return images
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, g_rgb, g_alpha, g_depth):
-        members, depths, opacities = ctx.kernel_inputs[1], ctx.kernel_inputs[4], ctx.kernel_inputs[6]
+        tile_starts, members, depths = ctx.kernel_inputs[0], ctx.kernel_inputs[1], ctx.kernel_inputs[4]
         partial = np.empty((len(members), cpu_tiles.GRADIENTS), np.float32)
-        cpu_tiles.draw_backward(*ctx.kernel_inputs, *ctx.ends, *map(_array, (g_rgb, g_alpha, g_depth)), partial)
+        gradients = _array(g_rgb), _array(g_alpha), _array(g_depth)
+        run_jobs(cpu_tiles.draw_backward, len(tile_starts) - 1, *ctx.kernel_inputs, *ctx.ends, *gradients, partial)
         c, n = depths.shape
-        outputs = [torch.empty(shape) for shape in ((c, n, 2), (c, n, 3), (c, n), (c, n, 3), opacities.shape)]
-        cpu_tiles.sum_gradients(partial, *ctx.places, *(t.numpy() for t in outputs))
+        outputs = [torch.empty(shape) for shape in ((c, n, 2), (c, n, 3), (c, n), (c, n, 3), (n,))]
+        run_jobs(cpu_binning.sum_gradients, n, partial, *ctx.sources, *(t.numpy() for t in outputs))
         return *outputs, None, None, None, None, None
+
+
+def _bin(means2d, depths, extents, radii, width: int, height: int) -> tuple[np.ndarray, ...]:
+    """Lists of Gaussians a tile, front to back.
+
+    Returns:
+        tile_starts [C * tiles + 1]: where each tile's list begins in members [I]; starts, counts [C, N]: where the
+        positions in `members` of each Gaussian begin in places [I], and how many there are; boxes [C, N, 4] in pixels.
+    """
+    c, n = radii.shape
+    tiles = -(-width // cpu_tiles.TILE) * -(-height // cpu_tiles.TILE)
+    boxes = np.empty((c, n, 4), np.int32)
+    tile_counts, counts = np.empty((c, tiles), np.int64), np.empty((c, n), np.int64)
+    run_jobs(cpu_binning.count_tiles, c, means2d, extents, radii, width, height, boxes, tile_counts, counts)
+    tile_starts = np.concatenate([[0], np.cumsum(tile_counts)])
+    starts = (np.cumsum(counts) - counts.reshape(-1)).reshape(c, n)
+    members, places = np.empty(tile_starts[-1], np.int32), np.empty(tile_starts[-1], np.int64)
+    cursors = tile_starts[:-1].reshape(c, tiles).copy()
+    run_jobs(cpu_binning.enter_tiles, c, depths, radii, boxes, width, cursors, starts, members, places)
+    return tile_starts, members, starts, counts, places, boxes

@@ -2,15 +2,14 @@
 
 What `rasterize.projection` computes with torch. Inside, everything is float64: it costs scalar code nothing, and the
 order by depth and the positions in pixels come out as the float64 reference has them, rounded once.
+Kernels work on the Gaussians `first` to `last`.
 Constants of the definition come as the argument `limits`, since numba's cache would not see them change elsewhere.
 """
 
 import math
 
 import numpy as np
-from numba import njit, prange
-
-_CHUNK = 128  # Gaussians a job
+from numba import njit
 
 _C0 = 0.28209479177387814
 _C1 = 0.4886025119029199
@@ -18,44 +17,17 @@ _C2A, _C2B, _C2C = 1.0925484305920792, 0.31539156525252005, 0.5462742152960396
 _C3A, _C3B, _C3C = 0.5900435899266435, 2.890611442640554, 0.4570457994644658
 _C3D, _C3E = 0.3731763325901154, 1.445305721320277
 
+_kernel = njit(cache=True, nogil=True, error_model="numpy")
+# Helpers live on inside the kernels that call them, hence no cache and no way in from Python.
+_helper = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-@njit(cache=True, parallel=True, error_model="numpy")
+
+@_kernel
 def project_forward(
-    means, quats, log_scales, logits, sh0, shN, viewmats, Ks, width, height, limits,
-    means2d, conics, depths, colors, opacities, extents, radii,
-):  # fmt: skip
-    """Fill the last seven arrays (see `projection.Projected`); culled Gaussians get zeros."""
-    n = means.shape[0]
-    for job in prange((n + _CHUNK - 1) // _CHUNK):
-        _project(
-            job * _CHUNK, min(n, (job + 1) * _CHUNK),
-            means, quats, log_scales, logits, sh0, shN, viewmats, Ks, width, height, limits,
-            means2d, conics, depths, colors, opacities, extents, radii,
-        )  # fmt: skip
-
-
-@njit(cache=True, parallel=True, error_model="numpy")
-def project_backward(
-    means, quats, log_scales, logits, sh0, shN, viewmats, Ks, width, height, limits,
-    conics, colors, radii, g_means2d, g_conics, g_depths, g_colors, g_opacities,
-    g_means, g_quats, g_log_scales, g_logits, g_sh0, g_shN,
-):  # fmt: skip
-    """Fill the last six arrays with the gradients of the parameters; cameras are summed in order."""
-    n = means.shape[0]
-    for job in prange((n + _CHUNK - 1) // _CHUNK):
-        _project_gradients(
-            job * _CHUNK, min(n, (job + 1) * _CHUNK),
-            means, quats, log_scales, logits, sh0, shN, viewmats, Ks, width, height, limits,
-            conics, colors, radii, g_means2d, g_conics, g_depths, g_colors, g_opacities,
-            g_means, g_quats, g_log_scales, g_logits, g_sh0, g_shN,
-        )  # fmt: skip
-
-
-@njit(cache=True, error_model="numpy")
-def _project(
     first, last, means, quats, log_scales, logits, sh0, shN, viewmats, Ks, width, height, limits,
     means2d, conics, depths, colors, opacities, extents, radii,
 ):  # fmt: skip
+    """Fill the last seven arrays (see `projection.Projected`); culled Gaussians get zeros."""
     eps2d, near, alpha_min = limits[0], limits[1], limits[2]
     mean_max, scale_max = limits[4], limits[5]
     count = 1 + shN.shape[1]
@@ -107,12 +79,13 @@ def _project(
                 colors[c, g, k] = max(color, 0.0)
 
 
-@njit(cache=True, error_model="numpy")
-def _project_gradients(
+@_kernel
+def project_backward(
     first, last, means, quats, log_scales, logits, sh0, shN, viewmats, Ks, width, height, limits,
     conics, colors, radii, g_means2d, g_conics, g_depths, g_colors, g_opacities,
     g_means, g_quats, g_log_scales, g_logits, g_sh0, g_shN,
 ):  # fmt: skip
+    """Fill the last six arrays with the gradients of the parameters; cameras are summed in order."""
     eps2d = limits[0]
     count = 1 + shN.shape[1]
     rotation, scales, unit = np.empty((3, 3)), np.empty(3), np.empty(4)
@@ -203,7 +176,7 @@ def _project_gradients(
                 _quaternion_gradient(unit, length, g_rotation, g_quats[g])
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _rotation(quat, unit, rotation):
     """Fill the unit quaternion and its matrix; return the length. The zero quaternion counts as identity."""
     length = math.sqrt(float(quat[0]) ** 2 + float(quat[1]) ** 2 + float(quat[2]) ** 2 + float(quat[3]) ** 2)
@@ -216,7 +189,7 @@ def _rotation(quat, unit, rotation):
     return length
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _quaternion_gradient(unit, length, g, out):
     """Gradient of the quaternion [4] from that of its matrix, through the normalisation."""
     w, x, y, z = unit[0], unit[1], unit[2], unit[3]
@@ -229,7 +202,7 @@ def _quaternion_gradient(unit, length, g, out):
     out[2], out[3] = (gy - y * radial) / length, (gz - z * radial) / length
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _camera_point(mean, view, point):
     """The mean in camera axes [3]."""
     for i in range(3):
@@ -238,7 +211,7 @@ def _camera_point(mean, view, point):
         )
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _perspective(point, view, K, width, height, limits, jacobian, linear):
     """Position in pixels; fills the perspective Jacobian [2, 3] and the world-to-pixel map [2, 3]."""
     z = point[2]
@@ -256,7 +229,7 @@ def _perspective(point, view, K, width, height, limits, jacobian, linear):
     return position
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _covariance(linear, rotation, scales, eps2d, axes):
     """Covariance xx, xy, yy in pixels and its determinant; fills the images of the local axes [2, 3]."""
     cov_x, cov_xy, cov_y = 0.0, 0.0, 0.0
@@ -275,7 +248,7 @@ def _covariance(linear, rotation, scales, eps2d, axes):
     return cov_x + eps2d, cov_xy, cov_y + eps2d, det
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _view_direction(mean, view, direction):
     """Fill the unit vector from the camera's centre to the mean; return the distance."""
     for j in range(3):  # centre = -W^T translation
@@ -288,7 +261,7 @@ def _view_direction(mean, view, direction):
     return distance
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _sh_basis(direction, count, basis):
     """Fill the first `count` harmonics; see `projection.sh_basis`."""
     x, y, z = direction[0], direction[1], direction[2]
@@ -306,7 +279,7 @@ def _sh_basis(direction, count, basis):
             basis[15] = -_C3A * x * (xx - 3 * yy)
 
 
-@njit(cache=True, error_model="numpy")
+@_helper
 def _sh_direction_gradient(direction, count, along, out):
     """Gradient [3] of the direction, from the gradients `along` of the harmonics 1 to count - 1 (count > 1)."""
     x, y, z = direction[0], direction[1], direction[2]
