@@ -25,6 +25,7 @@ prepare_environment()
 
 import argparse  # noqa: E402
 import logging  # noqa: E402
+from functools import partial  # noqa: E402
 
 from errors import UserError  # noqa: E402
 
@@ -37,6 +38,7 @@ def run_train(args: argparse.Namespace) -> None:
     prepare_caches(args.state)
     from priors.tiny_zero123 import TinyZero123Config
     from training.distributed import launch
+    from training.pool import render_procedural
 
     if args.final and args.minutes * 60 < 30:
         raise UserError(f"--minutes: expected at least 0.5 with --final, found {args.minutes}")
@@ -61,6 +63,7 @@ def run_train(args: argparse.Namespace) -> None:
         log_every=args.log_every,
         save_every_s=args.save_every,
         seed=args.seed,
+        render=partial(render_procedural, version=args.version),
     )
     launch(_train_worker, args.gpus, args.device, options, STARTED)
 
@@ -73,7 +76,7 @@ def _train_worker(team, options, started: float) -> None:
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
-    from training.evaluation import evaluate, format_table
+    from training.floor import evaluate, format_table
 
     report = evaluate(args.weights, args.device, args.objects, tuple(args.versions), args.batch, args.seed)
     print(format_table(report))
@@ -128,6 +131,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     train.add_argument("--steps", type=int, help="end this run after so many steps")
     train.add_argument("--objects", type=int, default=100_000, help="in the pool of each device")
     train.add_argument("--first-objects", type=int, default=20_000, help="in the pool before the first step")
+    train.add_argument("--version", default="train", help="of the objects")
     train.add_argument("--chunk", type=int, default=1024, help="objects rendered at once")
     train.add_argument("--refresh-every", type=int, default=0, help="steps between replaced chunks; 0: never")
     train.add_argument("--batch", type=int, default=64, help="objects a step and device")

@@ -74,8 +74,12 @@ def launch(worker: Callable[..., None], world: int, device: str, *arguments: obj
 
 
 def _enter(rank: int, world: int, device: str, worker: Callable[..., None], arguments: tuple) -> None:
-    place = torch.device(device, int(os.environ.get("LOCAL_RANK", rank))) if device == "cuda" else torch.device(device)
+    place = torch.device(device)
     if place.type == "cuda":
+        # Before CUDA starts: each process sees one device, so that no library can pick another's by default.
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(world)))
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(os.environ.get("LOCAL_RANK", rank))]
+        place = torch.device("cuda", 0)
         torch.cuda.set_device(place)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
     control = None

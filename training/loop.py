@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,6 +93,7 @@ def train(team: Team, options: TrainOptions, started: float) -> None:
     """Train until the run's time or steps are over; every process of the team calls this."""
     options.state.mkdir(parents=True, exist_ok=True)
     torch.set_float32_matmul_precision("high")
+    sys.setswitchinterval(5e-4)  # the thread that renders must not hold up the launch of kernels
     trainee = Trainee.load(options.state, team.device)
     resumed = trainee is not None
     if trainee is None:

@@ -23,14 +23,16 @@ SEED_LIMIT = 10**11  # seeds from here on are held out
 RenderChunk = Callable[[Tensor, int, torch.device], tuple[Tensor, Tensor, Tensor]]
 
 
-def render_procedural(seeds: Tensor, size: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Render training objects from the views that their seeds give."""
+def render_procedural(
+    seeds: Tensor, size: int, device: torch.device, version: str = "train"
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Render objects of a version from the views that their seeds give."""
     import procedural  # here, because it compiles kernels
 
-    objects = procedural.sample_objects(seeds)
-    azimuths, elevations = procedural.sample_view_angles(seeds)
-    images = procedural.render_views(objects, azimuths, elevations, size=size, device=str(device))
-    return torch.as_tensor(images), torch.as_tensor(azimuths), torch.as_tensor(elevations)
+    objects = procedural.sample_objects(seeds.numpy(), version=version)
+    azimuths, elevations = procedural.sample_view_angles(seeds.numpy())
+    images = procedural.render_views(objects, azimuths, elevations, size=size, device=device)
+    return images, torch.from_numpy(azimuths), torch.from_numpy(elevations)
 
 
 def first_seed(run: int, rank: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from errors import UserError
 from files import whole_file
 from priors.tiny_zero123_io import load_model
-from training.evaluation import OFFSETS_DEG, held_out_views, sample_views
+from training.floor import OFFSETS_DEG, held_out_views, sample_views
 
 FRAMING = 0.8  # share of the picture that the longer side of the object's bounding box takes
 PICTURE_OFFSETS_DEG = (0.0, 45.0, 90.0, 135.0, 180.0, 225.0, 270.0, 315.0)
@@ -91,7 +91,7 @@ def make_sheet(
             columns.append(
                 sample_views(model, views[:, 0], elevations, offsets, steps=n, guidance=g, joint=joint, **common)
             )
-        rows += [list(row.unbind(0)) for row in torch.cat(columns, 1)]
+        rows += [list(row.unbind(0)) for row in torch.cat(columns, 1).cpu()]
     if pictures:
         sources = torch.stack([load_recentred(path, size) for path in pictures])
         elevations = torch.full((len(sources),), elevation_deg)
@@ -111,7 +111,7 @@ def make_sheet(
                     for first in (0, 1)
                 ],
                 1,
-            )
+            ).cpu()
             for joint in (False, True)
         )
         order = [0, 4, 1, 5, 2, 6, 3, 7]  # back to PICTURE_OFFSETS_DEG

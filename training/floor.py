@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evaluation.metrics import alpha_iou, psnr, ssim
 from priors.diffusion import ddim_sample
 from priors.tiny_zero123 import TinyZero123, blank_source
 from priors.tiny_zero123_io import load_model
-from training.metrics import coverage_iou, psnr, ssim
 
 OFFSETS_DEG = (30.0, 90.0, 180.0, 270.0)  # of the targets; the last only keeps joint sampling company
 REPORTED = (30, 90, 180)
@@ -32,7 +32,7 @@ def held_out_views(version: str, objects: int, size: int, device: str) -> tuple[
     """Sources and targets of held-out objects.
 
     Returns:
-        Pictures [M, 1 + len(OFFSETS_DEG), 4, S, S] in [0, 1], on the CPU, the source first; elevations [M], degrees.
+        Pictures [M, 1 + len(OFFSETS_DEG), 4, S, S] in [0, 1], the source first; elevations [M], degrees, on the CPU.
     """
     import procedural  # here, because it compiles kernels
 
@@ -41,23 +41,23 @@ def held_out_views(version: str, objects: int, size: int, device: str) -> tuple[
     views = azimuths[:, None] + torch.tensor([0.0, *OFFSETS_DEG])
     images = procedural.render_views(
         procedural.sample_objects(seeds, version=version),
-        views,
-        elevations[:, None].expand_as(views).contiguous(),
+        views.numpy(),
+        elevations[:, None].expand_as(views).numpy(),
         size=size,
         device=device,
     )
-    return torch.as_tensor(images).cpu().movedim(-1, 2).float() / 255, elevations
+    return images.movedim(-1, 2).float() / 255, elevations
 
 
 def scores(result: Tensor, truth: Tensor) -> dict[str, dict[str, float]]:
     """Metrics by offset, mean over objects: pictures [M, V, 4, S, S] in [0, 1]."""
     table = {}
     for i, offset in enumerate(REPORTED):
-        a, b = result[:, i].clamp(0, 1), truth[:, i]
+        a, b = (x[:, i].clamp(0, 1).movedim(1, -1) for x in (result, truth))  # [M, S, S, 4]
         table[f"+{offset}"] = {
-            "psnr": psnr(a[:, :3], b[:, :3]).mean().item(),
-            "ssim": ssim(a[:, :3], b[:, :3]).mean().item(),
-            "iou": coverage_iou(a[:, 3], b[:, 3]).mean().item(),
+            "psnr": psnr(a[..., :3], b[..., :3]).mean().item(),
+            "ssim": ssim(a[..., :3], b[..., :3]).mean().item(),
+            "iou": alpha_iou(a[..., 3], b[..., 3]).mean().item(),
         }
     return table
 
@@ -90,7 +90,7 @@ def sample_views(
         source: [M, 4, S, S] in [0, 1]; elevation_deg: [M], of the sources.
         target_elevation_deg: [M, V]; by default each source's own.
     Returns:
-        [M, V, 4, S, S] in [0, 1], on the CPU. Noise depends on the seed and on an object's place alone.
+        [M, V, 4, S, S] in [0, 1]. Noise depends on the seed and on an object's place alone.
     """
     device = next(model.parameters()).device
     views = len(offsets_deg)
@@ -111,7 +111,7 @@ def sample_views(
         x0 = ddim_sample(
             model, noise, azimuth, targets, elevation, cache, blank, steps=steps, guidance=guidance, joint=joint
         )
-        results.append((x0.cpu() + 1) / 2)
+        results.append((x0 + 1) / 2)
     return torch.cat(results)
 
 
