@@ -57,7 +57,9 @@ def cut_out(rgb: np.ndarray, name: str) -> np.ndarray:
     )
     advice = "pass a picture with an alpha channel, or prepare.background=keep to take it whole"
     if not mask.any():
-        raise UserError(f"{name}: expected an object before a background, found one plain area; {advice}")
+        raise UserError(
+            f"{name}: expected an object before a background, found nothing that stands out from the border; {advice}"
+        )
     if mask.all():
         raise UserError(f"{name}: expected an object before a background, found no background; {advice}")
     return _matte(rgb, mask, background)

@@ -69,10 +69,6 @@ def _check_file(path: Path) -> None:
                 raise UserError(f"{path}: {_EXPECTED}, found an empty file")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{str(path)!r}: {_EXPECTED}, found a name no file can have") from error
 
 
 def _too_large(path: Path, found: str) -> UserError:
@@ -83,6 +79,8 @@ def _sniff(path: Path) -> str:
     """Name what is no picture to us, for the error message."""
     with path.open("rb") as stream:
         head = stream.read(512)
+    if head.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*")) or head[8:12] == b"WEBP":
+        return "a damaged one"
     if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"heif"):
         return "HEIC; save it as JPEG or PNG"
     if b"<svg" in head:

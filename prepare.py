@@ -96,7 +96,7 @@ def prepare_image(path: Path | str, config: PrepareConfig, size: int = 256) -> P
     if config.background == "keep":
         layers = _premultiplied(rgba)
         height, width = alpha.shape
-        box, border, source = (0, 0, width, height), 0.0, "kept as it is"
+        box, border, source, beyond = (0, 0, width, height), 0.0, "kept as it is", False
     else:
         if opaque:
             rgba = cut_out(_at_most(rgba[..., :3], CUTOUT_SIDE), str(path))
@@ -104,10 +104,10 @@ def prepare_image(path: Path | str, config: PrepareConfig, size: int = 256) -> P
         keep, box = _find_object(rgba[..., 3])
         warnings.extend(_doubts(keep, opaque))
         layers = _premultiplied(rgba) * keep[..., None]
-        border = config.border
+        border, beyond = config.border, True
     for line in warnings:
         logger.warning("%s: %s", path, line)
-    layers = _framed(layers, box, border, size)
+    layers = _framed(layers, box, border, size, beyond)
     alpha = layers[..., 3]
     rgb = layers[..., :3] + (1 - alpha[..., None])
     return PreparedImage(torch.from_numpy(rgb), torch.from_numpy(alpha.copy()), source, tuple(warnings))
@@ -169,16 +169,17 @@ def _doubts(keep: np.ndarray, was_opaque: bool) -> list[str]:
     if len(touching) == 4:
         return [f"the object touches every border of the picture{advice}"]
     if touching:
-        return [f"the object touches the picture's {' and '.join(touching)} border: it may be cut off there"]
+        return [f"the object touches the picture's border ({', '.join(touching)}): it may be cut off there"]
     return []
 
 
-def _framed(layers: np.ndarray, box: tuple[int, int, int, int], border: float, size: int) -> np.ndarray:
+def _framed(layers: np.ndarray, box: tuple[int, int, int, int], border: float, size: int, beyond: bool) -> np.ndarray:
     """Resample so that `box` lies centred in a square and its longer side spans 1 - border of it.
 
     Args:
         layers: float32 [H, W, 4], premultiplied.
         box: (left, top, right, bottom) in pixels.
+        beyond: nothing lies beyond the picture, so that what its edge cuts fades within a pixel; else the edge goes on.
     Returns:
         float32 [size, size, 4], premultiplied, in [0, 1].
     """
@@ -188,7 +189,7 @@ def _framed(layers: np.ndarray, box: tuple[int, int, int, int], border: float, s
     columns, source_x = _span(width, (left + right) / 2, scale, size)
     rows, source_y = _span(height, (top + bottom) / 2, scale, size)
     # Cut to what is sampled, with what the filter reaches beyond, and pad with nothing where that leaves the picture.
-    reach = int(np.ceil(3 * max(1.0, 1 / scale))) + 1
+    reach = int(np.ceil(3 * max(1.0, 1 / scale))) + 1 if beyond else 0
     x0, x1 = int(np.floor(source_x[0])) - reach, int(np.ceil(source_x[1])) + reach
     y0, y1 = int(np.floor(source_y[0])) - reach, int(np.ceil(source_y[1])) + reach
     cut = layers[max(y0, 0) : max(y1, 0), max(x0, 0) : max(x1, 0)]
