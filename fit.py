@@ -119,7 +119,7 @@ def imagine(
     images = None
     if gaussians is not None:
         with torch.no_grad():
-            rendered = render(gaussians, cameras)
+            rendered = render(gaussians, cameras.to(device))
         images = to_images(rendered.rgb, rendered.alpha, prior.channels)
     images = target_views(
         prior,

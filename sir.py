@@ -90,7 +90,7 @@ def continuous_plan(t1: float, t2: float, steps: int) -> NoisePlan:
     up = 0 if t1 == t2 else _share(t2 - t1, steps)
     down = _share(t2, steps)
     inversion = tuple(t1 + (t2 - t1) * i / up for i in range(up)) + (t2,)
-    return NoisePlan(inversion, tuple(t2 * (down - i) / down for i in range(down)) + (0.0,))
+    return NoisePlan(inversion, tuple(t2 * ((down - i) / down) for i in range(down)) + (0.0,))
 
 
 def _share(length: float, steps: int) -> int:
