@@ -131,9 +131,13 @@ def visual_hull(
     spacing = 2 * EXTENT / resolution
     axis = (torch.arange(resolution, dtype=torch.float32) + 0.5) * spacing - EXTENT
     points = torch.stack(torch.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)
-    seen = torch.stack([sample_view(alphas[v, None], cameras, v, points)[0] for v in range(len(cameras))])  # [V, R^3]
     spared = int(len(cameras) * (1 - agreement) + 1e-4)
-    value = seen.kthvalue(1 + spared, dim=0).values.reshape(resolution, resolution, resolution)
+    lowest = [torch.full((len(points),), torch.inf) for _ in range(spared + 1)]  # ascending, of the views so far
+    for view in range(len(cameras)):
+        seen = sample_view(alphas[view, None], cameras, view, points)[0]
+        for rank, value in enumerate(lowest):
+            lowest[rank], seen = torch.minimum(value, seen), torch.maximum(value, seen)
+    value = lowest[spared].reshape(resolution, resolution, resolution)
     return surface_of(value.numpy(), float(axis[0]), spacing)
 
 

@@ -85,8 +85,9 @@ def measure_object(
 
     with times.stage("fit"):
         gaussians = pipeline.fit(item.picture, config, device, generator)
+    reference = item.picture, item.cameras[REFERENCE].resized(item.picture.size, item.picture.size)
     with times.stage("mesh"):
-        textured, report, failure = _mesh(pipeline, gaussians, config, (item.picture, item.cameras[REFERENCE]), times)
+        textured, report, failure = _mesh(pipeline, gaussians, config, reference, times)
     pipeline_s = time.perf_counter() - started_s
     peak_memory_mb = _peak_memory_mb(device)  # of the pipeline alone
 
@@ -134,7 +135,7 @@ def measure_object(
             chamfer, fscore = metrics.chamfer_and_fscore(_surface_points(one, item, 1), true_points)
             surfaces[name] = {"chamfer": _rounded(chamfer, 5), "fscore": _rounded(fscore, 4)}
         views = {name: _picture_measures(rgb[NOVEL], alpha[NOVEL], item) for name, (rgb, alpha) in drawn.items()}
-        reference = {name: _reference_measures(*drawn[name], item) for name in ("splats", "mesh")}
+        at_source = {name: _reference_measures(*drawn[name], item) for name in ("splats", "mesh")}
 
     seconds = times.seconds | {"pipeline": pipeline_s}
     result = {
@@ -145,7 +146,7 @@ def measure_object(
         "azimuth_deg": _rounded(item.azimuth_deg, 3),
         "elevation_deg": _rounded(item.elevation_deg, 3),
         "views": views,
-        "reference": reference,
+        "reference": at_source,
         "surfaces": surfaces,
         "mesh": mesh_properties(mesh) | {"true_components": true_components, "failure": failure, "report": report},
         "gaussians": len(gaussians),

@@ -86,8 +86,8 @@ def alpha_iou(alphas: Tensor, truth: Tensor, threshold: float = IOU_THRESHOLD) -
 def sample_surface(vertices: np.ndarray, faces: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Points spread evenly over a surface [count, 3], float64.
 
-    A mesh without area gives one point, the origin: no surface must cost more than a wrong one, and an infinite distance
-    would hide every other object of a mean.
+    A mesh without area gives one point, the origin: no surface must cost more than a wrong one, and an infinite
+    distance would hide every other object of a mean.
     """
     rng = np.random.default_rng(seed)
     corners = np.asarray(vertices, dtype=np.float64)[np.asarray(faces, dtype=np.int64).reshape(-1, 3)]  # [F, 3, 3]

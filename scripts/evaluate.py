@@ -83,6 +83,7 @@ def read_summary(path: Path) -> dict:
 
 
 def run(options: argparse.Namespace, config: Config) -> int:
+    only = parse_indices(options.only)
     threads = limit_threads(options.jobs, options.threads_per_job)
     prepare_environment(config.cache_dir or None)
     before = read_summary(options.compare[0]) if options.compare else None
@@ -102,7 +103,7 @@ def run(options: argparse.Namespace, config: Config) -> int:
         samples=options.samples,
         version=options.version,
         objects=options.objects,
-        only=parse_indices(options.only),
+        only=only,
         baselines=options.baselines,
         device=str(pipeline.choose_device(options.device)),
         jobs=options.jobs,

@@ -50,10 +50,15 @@ def small_truth(count: int = 3) -> Truth:
     elevations = np.arange(count) * 5.0
     views, sources = [], []
     for elevation in elevations:
-        cameras, radius = evaluation_cameras(float(elevation), SIZE), RADIUS - 0.004 * elevation
+        cameras, radius = evaluation_cameras(float(elevation), SIZE), true_radius(elevation)
         views.append(to_bytes(ball_views(cameras, radius=radius)))
         sources.append(to_bytes(ball_views(cameras[0].resized(2 * SIZE, 2 * SIZE), radius=radius))[0])
     return Truth("v1", np.arange(count), 10.0 * np.arange(count), elevations, np.stack(sources), np.stack(views))
+
+
+def true_radius(elevation_deg: float) -> float:
+    """Objects differ by their elevation, which is all that the doubles know of them."""
+    return RADIUS - 0.004 * elevation_deg
 
 
 def to_bytes(views: Views) -> np.ndarray:
@@ -70,19 +75,22 @@ def ball_mesh(radius: float = RADIUS, centre=CENTRE, subdivisions: int = 3) -> M
 def fit(picture, config: Config, device, generator) -> Gaussians:
     """A shell of splats on the ball, coloured by normals; each a little off, as the generator says."""
     calls.append(config.elevation)
-    n = 1500
+    n, radius = 1500, true_radius(config.elevation)
     turns = torch.arange(n) * math.pi * (3 - math.sqrt(5))
     heights = 1 - (torch.arange(n) + 0.5) * 2 / n
     across = (1 - heights**2).sqrt()
     normals = torch.stack([across * turns.cos(), heights, across * turns.sin()], -1)
-    means = torch.tensor(CENTRE) + 0.95 * RADIUS * normals + 0.002 * torch.randn(n, 3, generator=generator)
+    means = torch.tensor(CENTRE) + 0.85 * radius * normals + 0.002 * torch.randn(n, 3, generator=generator)
     return Gaussians.create(means, torch.full((n, 3), 0.025), torch.full((n,), 0.95), 0.5 + 0.4 * normals)
 
 
 def mesh(gaussians: Gaussians, config: Config, reference, times) -> tuple[TexturedMesh, dict]:
-    """The ball, grey."""
+    """The ball, grey; the picture comes with the camera that sees it."""
+    if reference is not None:
+        picture, camera = reference
+        assert (picture.size, 1, camera.width) == (2 * SIZE, len(camera), picture.size)
     with times.stage("extract"):
-        ball = ball_mesh(subdivisions=2)
+        ball = ball_mesh(true_radius(config.elevation), subdivisions=2)
     uvs = np.array([[0.25, 0.25], [0.75, 0.25], [0.25, 0.75]], np.float32)
     uv_faces = np.tile(np.arange(3, dtype=np.int32), (len(ball.faces), 1))
     return TexturedMesh(ball, uvs, uv_faces, np.full((16, 16, 3), 128, np.uint8)), {"dropped": 0}
@@ -123,7 +131,7 @@ def fuse(views: Views, config: Config, generator: torch.Generator) -> Gaussians:
 
 
 def true_surface(item: HeldOut) -> tuple[Mesh, int]:
-    return ball_mesh(RADIUS - 0.004 * item.elevation_deg), 1
+    return ball_mesh(true_radius(item.elevation_deg)), 1
 
 
 DOUBLES = Pipeline(fit, mesh, make_prior, fuse, true_surface, ball_mesh)

@@ -27,12 +27,12 @@ def many_cameras(size: int):
 @pytest.mark.parametrize("agreement", [1.0, 0.9])
 def test_visual_hull_of_perfect_silhouettes_is_close_to_the_ball(agreement):
     views = ball_views(many_cameras(64))
-    hull = baselines.visual_hull(views.alpha, views.cameras, resolution=64, agreement=agreement)
+    hull = baselines.visual_hull(views.alpha, views.cameras, resolution=48, agreement=agreement)
     assert hull.is_closed() and hull.components()[0] == 1
     # A hull contains the object; measured 1.03 and 1.07 of the ball's volume.
     assert 0.99 < hull.volume / (4 / 3 * math.pi * RADIUS**3) < 1.10
     chamfer, fscore = chamfer_and_fscore(points_of(hull, 0), points_of(ball_mesh(), 1))
-    # The voxels are 0.028 wide; 5,000 points on such a ball are 0.014 apart; measured 0.016 and 0.018.
+    # The voxels are 0.038 wide; 5,000 points on such a ball are 0.014 apart; measured 0.016 and 0.018.
     assert chamfer < 0.022 and fscore > 0.99
     middle = (hull.vertices.min(0) + hull.vertices.max(0)) / 2
     assert np.abs(middle - CENTRE).max() < 0.015  # not shifted by half a voxel
