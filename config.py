@@ -142,10 +142,24 @@ class MeshConfig:
     backend: str = "auto"  # how the density field is computed: auto | cpu (Python loops) | numba
     resolution: int = 128  # grid nodes along the longest side
     iso: str = "auto"  # density threshold: auto or a number
+    smooth: float = 0.7  # standard deviation, in voxels, of the blur of the field; 0: none
+    seal: int = 2  # hollows behind pinholes up to twice as many voxels wide are filled; 0: only those wholly shut off
+    floaters: float = 0.08  # parts smaller than this share of the largest one's diagonal are dropped
+    smooth_iterations: int = 5  # of Taubin smoothing of the mesh
     faces: int = 20000  # faces after decimation; 0 keeps all
 
     def __post_init__(self) -> None:
         _require_between("mesh.resolution", self.resolution, 2, 4096)
+        _require_between("mesh.smooth", self.smooth, 0.0, 100.0)
+        _require_between("mesh.seal", self.seal, 0, 64)
+        _require_between("mesh.floaters", self.floaters, 0.0, 0.99)
+        _require_between("mesh.smooth_iterations", self.smooth_iterations, 0, 1000)
+        if self.iso != "auto":
+            try:
+                threshold = float(self.iso)
+            except ValueError:
+                raise UserError(f"mesh.iso={self.iso!r} is neither `auto` nor a number") from None
+            _require(math.isfinite(threshold) and threshold > 0, "mesh.iso", self.iso, "`auto` or a number above 0")
         _require_between("mesh.faces", self.faces, 0, 1_000_000_000)
 
 

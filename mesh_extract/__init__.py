@@ -1,27 +1,43 @@
-"""From Gaussians to a mesh: density field, isosurface, cleaning."""
+"""From Gaussians to a mesh.
 
+    grid = GridSpec.around(gaussians, resolution)                      # where the samples lie
+    density = smooth_field(extract_fields(gaussians, grid), 0.7)       # [X, Y, Z]
+    iso = auto_threshold(gaussians, density, grid)                     # or a number
+    density = fill_cavities(density, iso, seal_voxels=2)               # one outer skin, no hollows behind it
+    mesh, report = clean_mesh(extract_mesh(density, grid, iso), faces=20_000, smooth_iterations=5)
+"""
+
+from mesh_extract.bake import bake_texture
 from mesh_extract.cleanup import CleanupReport, clean_mesh, decimate, taubin_smooth, vertex_normals
+from mesh_extract.export import EXPORTERS, export_mesh
 from mesh_extract.fields import BACKENDS, extract_fields, gaussian_3d_coeff
 from mesh_extract.grid import GridSpec
 from mesh_extract.isosurface import ISOSURFACES, extract_mesh
 from mesh_extract.mesh import Mesh
+from mesh_extract.mesh_raster import render_mesh
 from mesh_extract.repair import repair
 from mesh_extract.solid import fill_cavities, smooth_field
+from mesh_extract.textured import TexturedMesh
 from mesh_extract.threshold import auto_threshold
 
 __all__ = [
     "BACKENDS",
+    "EXPORTERS",
     "ISOSURFACES",
     "CleanupReport",
     "GridSpec",
     "Mesh",
+    "TexturedMesh",
     "auto_threshold",
+    "bake_texture",
     "clean_mesh",
     "decimate",
+    "export_mesh",
     "extract_fields",
     "extract_mesh",
     "fill_cavities",
     "gaussian_3d_coeff",
+    "render_mesh",
     "repair",
     "smooth_field",
     "taubin_smooth",
