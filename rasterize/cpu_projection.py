@@ -67,7 +67,7 @@ def project_forward(
             if not (u + reach_x > 0 and u - reach_x < width and v + reach_y > 0 and v - reach_y < height):
                 continue
             means2d[c, g, 0], means2d[c, g, 1], depths[c, g] = u, v, point[2]
-            conics[c, g, 0], conics[c, g, 1], conics[c, g, 2] = cov_y / det, -cov_xy / det, cov_x / det
+            conics[c, g, 0], conics[c, g, 1], conics[c, g, 2] = cov_y / det, -cov_xy / cov_y, 1.0 / cov_y
             extents[c, g, 0], extents[c, g, 1] = reach_x, reach_y
             radii[c, g] = int(math.ceil(min(max(reach_x, reach_y, 1.0), 1073741824.0)))
             _view_direction(means[g], viewmats[c], direction)
@@ -111,11 +111,10 @@ def project_backward(
             _perspective(point, view, Ks[c], width, height, limits, jacobian, linear)
             cov_x, cov_xy, cov_y, det = _covariance(linear, rotation, scales, eps2d, axes)
 
-            # conic = inverse of cov, hence d cov = -conic d conic conic; then cov = M M^T: d M = 2 d cov M.
-            a, b, d = cov_y / det, -cov_xy / det, cov_x / det
-            ga, gb, gd = float(g_conics[c, g, 0]), 0.5 * g_conics[c, g, 1], float(g_conics[c, g, 2])
-            left00, left01, left10, left11 = a * ga + b * gb, a * gb + b * gd, b * ga + d * gb, b * gb + d * gd
-            cov00, cov01, cov11 = -(left00 * a + left01 * b), -(left00 * b + left01 * d), -(left10 * b + left11 * d)
+            # The conic's factors are det^-1 cov_y, -cov_xy / cov_y and 1 / cov_y; cov = M M^T: d M = 2 d cov M.
+            a, b, d = cov_y / det, -cov_xy / cov_y, 1.0 / cov_y
+            ga, gb, gd = a * a * g_conics[c, g, 0], d * g_conics[c, g, 1], d * d * g_conics[c, g, 2]
+            cov00, cov01, cov11 = -ga, -(b * ga + 0.5 * gb), -(b * b * ga + b * gb + gd)
             for k in range(3):
                 m0, m1 = axes[0, k] * scales[k], axes[1, k] * scales[k]
                 gm0, gm1 = 2.0 * (cov00 * m0 + cov01 * m1), 2.0 * (cov01 * m0 + cov11 * m1)

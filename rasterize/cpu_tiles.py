@@ -49,7 +49,7 @@ def _float_from_bits(typingctx, bits):
 
 @_helper
 def exp2_negative(x):
-    """2^x in float32 for x <= 0, relative error below 2e-7; x below -64 counts as -64."""
+    """2^x in float32 for x <= 0, relative error below 2.5e-7; x below -64 counts as -64."""
     x = x if x > _LOWEST else _LOWEST
     whole = np.int32(x - _HALF)  # truncation rounds x to the nearest integer, since x <= 0
     f = x - np.float32(whole)
@@ -58,11 +58,9 @@ def exp2_negative(x):
 
 
 @_helper
-def _unclamped_alpha(dx, dy, xx, xy, yy, opacity):
-    """opacity exp(-q / 2); the conic comes multiplied by -log2(e) / 2, its xy by -log2(e)."""
-    exponent = dx * (xx * dx + xy * dy) + yy * (dy * dy)
-    # Rounding can lift the form of a needle above zero.
-    return opacity * exp2_negative(exponent if exponent < _ZERO else _ZERO)
+def _unclamped_alpha(u, dy, xx, yy, opacity):
+    """opacity exp(-q / 2), u = dx + slope dy; the conic comes multiplied by -log2(e) / 2."""
+    return opacity * exp2_negative(xx * (u * u) + yy * (dy * dy))
 
 
 @_helper
@@ -97,13 +95,14 @@ def draw_forward(
         for k in range(begin, tile_starts[job + 1]):
             g = members[k]
             mean_x, mean_y = means2d[c, g, 0] - np.float32(x0) - _HALF, means2d[c, g, 1] - np.float32(y0) - _HALF
-            xx, xy, yy = -_HALF * _LOG2E * conics[c, g, 0], -_LOG2E * conics[c, g, 1], -_HALF * _LOG2E * conics[c, g, 2]
+            xx, slope, yy = -_HALF * _LOG2E * conics[c, g, 0], conics[c, g, 1], -_HALF * _LOG2E * conics[c, g, 2]
             opacity, red, green, blue = opacities[g], colors[c, g, 0], colors[c, g, 1], colors[c, g, 2]
             z, member = depths[c, g], np.float32(k - begin)
             from_row, to_row = max(boxes[c, g, 2] - y0, 0), min(boxes[c, g, 3] - y0, rows)
             for i in range(np.uint64(TILE * from_row), np.uint64(TILE * to_row)):
                 dx, dy = pixels[_X + i] - mean_x, pixels[_Y + i] - mean_y
-                unclamped = _unclamped_alpha(dx, dy, xx, xy, yy, opacity)
+                u = dx + slope * dy
+                unclamped = _unclamped_alpha(u, dy, xx, yy, opacity)
                 drawn = unclamped if unclamped < alpha_max else alpha_max
                 before = pixels[_T + i]
                 after = before - before * drawn
@@ -172,18 +171,19 @@ def draw_backward(
         for k in range(begin + int(end), begin - 1, -1):
             g = members[k]
             mean_x, mean_y = means2d[c, g, 0] - np.float32(x0) - _HALF, means2d[c, g, 1] - np.float32(y0) - _HALF
-            a, b, d = conics[c, g, 0], conics[c, g, 1], conics[c, g, 2]
-            xx, xy, yy = -_HALF * _LOG2E * a, -_LOG2E * b, -_HALF * _LOG2E * d
+            a, slope, d = conics[c, g, 0], conics[c, g, 1], conics[c, g, 2]
+            xx, yy = -_HALF * _LOG2E * a, -_HALF * _LOG2E * d
             opacity, red, green, blue = opacities[g], colors[c, g, 0], colors[c, g, 1], colors[c, g, 2]
             z, member = depths[c, g], np.float32(k - begin)
             from_row, to_row = max(boxes[c, g, 2] - y0, 0), min(boxes[c, g, 3] - y0, rows)
-            # Sums over pixels of v, v dx, v dy, v dx dx, v dx dy, v dy dy, with v = alpha times the gradient of alpha,
+            # Sums over pixels of v, v u, v dy, v u u, v u dy, v dy dy, with v = alpha times the gradient of alpha,
             # and of weight times the gradients of red, green, blue and depth.
-            s, sx, sy, sxx, sxy, syy = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
+            s, su, sy, suu, suy, syy = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
             s_red, s_green, s_blue, s_depth = _ZERO, _ZERO, _ZERO, _ZERO
             for i in range(np.uint64(TILE * from_row), np.uint64(TILE * to_row)):
                 dx, dy = pixels[_X + i] - mean_x, pixels[_Y + i] - mean_y
-                unclamped = _unclamped_alpha(dx, dy, xx, xy, yy, opacity)
+                u = dx + slope * dy
+                unclamped = _unclamped_alpha(u, dy, xx, yy, opacity)
                 kept = (unclamped >= alpha_min) & (pixels[_LAST + i] >= member)
                 drawn = unclamped if unclamped < alpha_max else alpha_max
                 drawn = drawn if kept else _ZERO
@@ -197,16 +197,16 @@ def draw_backward(
                 pixels[_T + i] = before
                 pixels[_BEHIND + i] = behind + weight * value
                 s += v
-                sx += v * dx
+                su += v * u
                 sy += v * dy
-                sxx += v * dx * dx
-                sxy += v * dx * dy
+                suu += v * u * u
+                suy += v * u * dy
                 syy += v * dy * dy
                 s_red += weight * g_red
                 s_green += weight * g_green
                 s_blue += weight * g_blue
                 s_depth += weight * g_z
-            partial[k, 0], partial[k, 1] = a * sx + b * sy, b * sx + d * sy
-            partial[k, 2], partial[k, 3], partial[k, 4] = -_HALF * sxx, -sxy, -_HALF * syy
+            partial[k, 0], partial[k, 1] = a * su, a * slope * su + d * sy
+            partial[k, 2], partial[k, 3], partial[k, 4] = -_HALF * suu, -a * suy, -_HALF * syy
             partial[k, 5], partial[k, 6], partial[k, 7], partial[k, 8] = s_depth, s_red, s_green, s_blue
             partial[k, 9] = s / opacity

@@ -19,9 +19,10 @@ SH_C3 = (0.5900435899266435, 2.890611442640554, 0.4570457994644658, 0.3731763325
 class Projected:
     """N Gaussians in C images.
 
-    means2d [C, N, 2] in pixels; conics [C, N, 3], the inverse of the covariance in pixels as xx, xy, yy; depths
-    [C, N]; colors [C, N, 3]; opacities [N]; extents [C, N, 2], half the sides of the box outside of which alpha
-    is below ALPHA_MIN; radii [C, N] int32, 0 where culled.
+    means2d [C, N, 2] in pixels; conics [C, N, 3], the inverse of the covariance in pixels, factorised as a, b, c with
+    q = a (dx + b dy)^2 + c dy^2: the usual xx, xy, yy lose a needle's q to cancellation in float32; depths [C, N];
+    colors [C, N, 3]; opacities [N]; extents [C, N, 2], half the sides of the box outside of which alpha is below
+    ALPHA_MIN; radii [C, N] int32, 0 where culled.
     """
 
     means2d: Tensor
@@ -108,7 +109,7 @@ def _perspective(points: Tensor, cameras: Cameras) -> tuple[Tensor, Tensor]:
 
 
 def _covariances(linear: Tensor, rotations: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """Variances along x and y [C, N, 2] and conics [C, N, 3] from world-to-pixel maps [C, N, 2, 3]."""
+    """Variances along x and y [C, N, 2] and factorised conics [C, N, 3] from world-to-pixel maps [C, N, 2, 3]."""
     axes = linear @ rotations  # [C, N, 2, 3], images of the local axes
     spread = axes * scales[:, None, :]
     var_x, var_y = spread.square().sum(dim=-1).unbind(-1)
@@ -117,5 +118,5 @@ def _covariances(linear: Tensor, rotations: Tensor, scales: Tensor) -> tuple[Ten
     areas = minors * scales.roll(-1, dims=-1) * scales.roll(-2, dims=-1)
     determinant = areas.square().sum(dim=-1) + EPS2D * (var_x + var_y) + EPS2D**2
     var_x, var_y = var_x + EPS2D, var_y + EPS2D
-    conics = torch.stack([var_y, -cov_xy, var_x], dim=-1) / determinant[..., None]
+    conics = torch.stack([var_y / determinant, -cov_xy / var_y, 1 / var_y], dim=-1)
     return torch.stack([var_x, var_y], dim=-1), conics

@@ -49,8 +49,8 @@ def _draw_rows(
     y, x = torch.meshgrid(rows + 0.5, torch.arange(width, device=rows.device) + 0.5, indexing="ij")
     offsets = torch.stack([x, y], dim=-1).to(means2d.dtype)[:, :, None] - means2d  # [R, W, N, 2]
     dx, dy = offsets.unbind(-1)
-    xx, xy, yy = conics.unbind(-1)
-    alphas = opacities * torch.exp(-0.5 * (xx * dx * dx + 2 * xy * dx * dy + yy * dy * dy))  # [R, W, N]
+    a, b, c = conics.unbind(-1)
+    alphas = opacities * torch.exp(-0.5 * (a * (dx + b * dy).square() + c * dy.square()))  # [R, W, N]
     if cutoffs:
         alphas = alphas.where(alphas >= ALPHA_MIN, alphas.new_zeros(())).clamp_max(ALPHA_MAX)
     transmittances = torch.cumprod(1 - alphas, dim=-1)  # behind each Gaussian
