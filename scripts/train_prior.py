@@ -131,7 +131,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     train.add_argument("--steps", type=int, help="end this run after so many steps")
     train.add_argument("--objects", type=int, default=100_000, help="in the pool of each device")
     train.add_argument("--first-objects", type=int, default=20_000, help="in the pool before the first step")
-    train.add_argument("--version", default="train", help="of the objects")
+    train.add_argument("--version", help="of the objects; by default the one for training")
     train.add_argument("--chunk", type=int, default=1024, help="objects rendered at once")
     train.add_argument("--refresh-every", type=int, default=0, help="steps between replaced chunks; 0: never")
     train.add_argument("--batch", type=int, default=64, help="objects a step and device")

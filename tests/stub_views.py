@@ -1,4 +1,4 @@
-"""Views that need no renderer, for the tests of the training: a ball whose hue tells the azimuth."""
+"""Views that need no renderer, for the tests of the training: a ball whose colours tell the azimuth."""
 
 import math
 
@@ -9,7 +9,7 @@ from training.pool import VIEWS
 
 
 def render_balls(seeds: Tensor, size: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """As `training.pool.RenderChunk`: a ball, bright where it faces world +z, darker away from it, tinted by seed."""
+    """As `training.pool.RenderChunk`: a ball, red where it faces world +z, green towards +x, blue by seed."""
     count = len(seeds)
     view = torch.arange(VIEWS)
     azimuths = (view * 45.0 + 7.0 * (seeds[:, None] % 5)) % 360
@@ -19,9 +19,10 @@ def render_balls(seeds: Tensor, size: int, device: torch.device) -> tuple[Tensor
     radius = 0.6
     z = (radius**2 - x**2 - y**2).clamp(min=0).sqrt()  # towards the camera
     a = azimuths[:, :, None, None] * math.pi / 180
-    light = 0.5 + 0.5 * (z * a.cos() - x * a.sin()) / radius  # world z of the surface
-    tint = torch.stack([(seeds * k % 7) / 7 for k in (1, 2, 3)], -1)[:, None, None, None]
+    red = 0.5 + 0.5 * (z * a.cos() - x * a.sin()) / radius  # world z of the surface
+    green = 0.5 + 0.5 * (z * a.sin() + x * a.cos()) / radius  # world x
+    blue = ((seeds % 4) / 4)[:, None, None, None].expand_as(red)
     coverage = (z > 0).float().expand(count, VIEWS, size, size)[..., None]
-    colour = light[..., None] * (0.3 + 0.7 * tint)
+    colour = torch.stack([red, green, blue], -1)
     rgba = torch.cat([colour * coverage + 1 - coverage, coverage], -1)
     return (rgba * 255).round().to(torch.uint8).to(device), azimuths.to(device), elevations.to(device)

@@ -214,46 +214,45 @@ def test_schedule_spans_runs(tmp_path):
     assert last.progress == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_few_objects_are_learnt_and_sampled(generator):
-    """The loss falls a lot in 120 steps, and a sample from noise resembles the view it was asked for."""
-    trainee = Trainee.create(SMALL, torch.device("cpu"))
-    pool = make_pool(objects=1, chunk=1)
+def test_a_few_views_are_learnt_and_sampled(generator):
+    """The loss on a fixed batch falls a lot in 200 steps, and samples from noise become the views asked for."""
+    small = TinyZero123Config(image_size=16, width=64, depth=1, heads=2, stem_channels=16, middle_channels=16)
+    trainee = Trainee.create(small, torch.device("cpu"))
     flat = flat_gradients(trainee.model)
+    pool = make_pool(objects=4)
+    sample = losses.prepare(pool.draw(2, 3, generator), PLAIN, generator)
+    pool.stop()
     history = []
-    try:
-        for step in range(120):
-            sample = losses.prepare(pool.draw(6, 2, generator), PLAIN, generator)
-            flat.zero_()
-            loss, _ = losses.v_loss(trainee.model, sample, PLAIN, step % 2 == 1, generator)
-            loss.backward()
-            factor = min(1.0, (step + 1) / 10, (120 - step) / 60)
-            trainee.muon.param_groups[0]["lr"] = 0.02 * factor
-            trainee.adam.param_groups[0]["lr"] = 4e-3 * factor
-            trainee.muon.step()
-            trainee.adam.step()
-            history.append(loss.item())
-        batch = pool.draw(8, 2, generator)
-    finally:
-        pool.stop()
+    for step in range(200):
+        flat.zero_()
+        loss, _ = losses.v_loss(trainee.model, sample, PLAIN, step % 2 == 1, generator)
+        loss.backward()
+        factor = min(1.0, (step + 1) / 10, (200 - step) / 80)
+        trainee.muon.param_groups[0]["lr"] = 0.02 * factor
+        trainee.adam.param_groups[0]["lr"] = 6e-3 * factor
+        trainee.muon.step()
+        trainee.adam.step()
+        history.append(loss.item())
     start, end = sum(history[:5]) / 5, sum(history[-20:]) / 20
-    assert end < 0.2 * start
-    sample = losses.prepare(batch, PLAIN, generator)
+    assert end < 0.3 * start  # MEASURED
+
+    copied = (sample.source[:, None] - sample.x0).square().mean()
     with torch.inference_mode():
         cache = trainee.model.encode_source(sample.source, sample.source_elevation_deg)
-        result = ddim_sample(
-            trainee.model,
-            torch.randn(sample.x0.shape, generator=generator),
-            sample.relative_azimuth_deg,
-            sample.elevation_deg,
-            sample.source_elevation_deg,
-            cache,
-            steps=10,
-            joint=True,
-        )
-    error = (result - sample.x0).square().mean()
-    copied = (sample.source[:, None] - sample.x0).square().mean()
-    assert error < 0.6 * copied
-    print(end / start, error / copied)
+        for joint in (False, True):
+            result = ddim_sample(
+                trainee.model,
+                torch.randn(sample.x0.shape, generator=generator),
+                sample.relative_azimuth_deg,
+                sample.elevation_deg,
+                sample.source_elevation_deg,
+                cache,
+                steps=5,
+                joint=joint,
+            )
+            error = (result - sample.x0).square().mean()
+            print(end / start, error / copied)
+            assert error < 0.4 * copied
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path):

@@ -24,11 +24,13 @@ RenderChunk = Callable[[Tensor, int, torch.device], tuple[Tensor, Tensor, Tensor
 
 
 def render_procedural(
-    seeds: Tensor, size: int, device: torch.device, version: str = "train"
+    seeds: Tensor, size: int, device: torch.device, version: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Render objects of a version from the views that their seeds give."""
+    """Render objects of a version (by default the one for training) from the views that their seeds give."""
     import procedural  # here, because it compiles kernels
 
+    if version is None:
+        version = "train" if "train" in procedural.VERSIONS else procedural.VERSIONS[-1]
     objects = procedural.sample_objects(seeds.numpy(), version=version)
     azimuths, elevations = procedural.sample_view_angles(seeds.numpy())
     images = procedural.render_views(objects, azimuths, elevations, size=size, device=device)
@@ -140,7 +142,8 @@ class ViewPool:
         order = torch.rand(batch, VIEWS, device=device, generator=generator)
         order.scatter_(1, source, -1.0)  # the source comes first, the others in random order
         chosen = order.argsort(1)[:, : 1 + views]
-        pictures = self.images[rows, chosen].movedim(-1, 2)  # [B, 1 + V, 4, S, S]
+        # Contiguous, as all batches: compiled code holds for one layout.
+        pictures = self.images[rows, chosen].movedim(-1, 2).contiguous()  # [B, 1 + V, 4, S, S]
         azimuths, elevations = self.azimuths[rows, chosen], self.elevations[rows, chosen]
         return ViewBatch(
             source=pictures[:, 0],
