@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 import views as view_sets
@@ -160,26 +161,30 @@ def occupancy(mesh: Mesh, resolution: int) -> np.ndarray:
     tells inside from outside.
     """
     spacing = 2 * EXTENT / resolution
-    # Off the lattice by an irrational hair, so that no column runs exactly through an edge of a regular mesh.
-    centre = (np.arange(resolution) + 0.5) * spacing - EXTENT
-    columns_x, columns_z = centre + 1.2345e-5, centre - 0.9876e-5
-    crossings = np.zeros((resolution, resolution + 1, resolution), dtype=np.int32)
-    for a, b, c in mesh.corners:
-        low, high = np.minimum(np.minimum(a, b), c), np.maximum(np.maximum(a, b), c)
-        i0, i1 = np.searchsorted(columns_x, low[0]), np.searchsorted(columns_x, high[0])
-        k0, k1 = np.searchsorted(columns_z, low[2]), np.searchsorted(columns_z, high[2])
-        if i0 == i1 or k0 == k1:
-            continue
-        area = (b[0] - a[0]) * (c[2] - a[2]) - (c[0] - a[0]) * (b[2] - a[2])
-        if area == 0:
-            continue
-        px, pz = columns_x[i0:i1, None], columns_z[None, k0:k1]
-        wb = ((px - a[0]) * (c[2] - a[2]) - (c[0] - a[0]) * (pz - a[2])) / area
-        wc = ((b[0] - a[0]) * (pz - a[2]) - (px - a[0]) * (b[2] - a[2])) / area
-        ii, kk = np.nonzero((wb >= 0) & (wc >= 0) & (wb + wc <= 1))
-        y = a[1] + wb[ii, kk] * (b[1] - a[1]) + wc[ii, kk] * (c[1] - a[1])
-        np.add.at(crossings, (i0 + ii, np.searchsorted(centre, y), k0 + kk), 1)
+    centres = (np.arange(resolution) + 0.5) * spacing - EXTENT
+    # Off the lattice by a hair, so that no column runs exactly through an edge of a regular mesh.
+    crossings = _count_crossings(mesh.corners, centres + 1.2345e-5, centres, centres - 0.9876e-5)
     return np.cumsum(crossings, axis=1)[:, :resolution] % 2 == 1
+
+
+@njit(cache=True)
+def _count_crossings(corners, xs, ys, zs):
+    """Faces [F, 3, 3] that column (i, k) crosses below ys[j] and above ys[j - 1]: int32 [X, Y + 1, Z]."""
+    counts = np.zeros((len(xs), len(ys) + 1, len(zs)), np.int32)
+    for f in range(len(corners)):
+        ax, ay, az = corners[f, 0]
+        bx, by, bz = corners[f, 1]
+        cx, cy, cz = corners[f, 2]
+        area = (bx - ax) * (cz - az) - (cx - ax) * (bz - az)
+        if area == 0.0:
+            continue
+        for i in range(np.searchsorted(xs, min(ax, bx, cx)), np.searchsorted(xs, max(ax, bx, cx))):
+            for k in range(np.searchsorted(zs, min(az, bz, cz)), np.searchsorted(zs, max(az, bz, cz))):
+                to_b = ((xs[i] - ax) * (cz - az) - (cx - ax) * (zs[k] - az)) / area
+                to_c = ((bx - ax) * (zs[k] - az) - (xs[i] - ax) * (bz - az)) / area
+                if to_b >= 0.0 and to_c >= 0.0 and to_b + to_c <= 1.0:
+                    counts[i, np.searchsorted(ys, ay + to_b * (by - ay) + to_c * (cy - ay)), k] += 1
+    return counts
 
 
 def mean_object_mesh(resolution: int = HULL_RESOLUTION, count: int = MEAN_MESH_OBJECTS) -> Mesh:
