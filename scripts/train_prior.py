@@ -50,6 +50,7 @@ def run_train(args: argparse.Namespace) -> None:
         last_run=args.final,
         export=args.export,
         split=args.split,
+        init=args.init,
         model=TinyZero123Config(**sizes),
         pool_objects=args.objects,
         first_objects=args.first_objects,
@@ -122,6 +123,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     train.set_defaults(run=run_train)
     train.add_argument("--state", type=Path, required=True, help="folder of the state, the log and compiled kernels")
     train.add_argument("--export", type=Path, help="averaged weights, .safetensors")
+    train.add_argument("--init", type=Path, help="exported weights to begin from, where the state folder is empty")
     train.add_argument("--split", action="store_true", help="write the export in parts of 15 MB too")
     train.add_argument("--gpus", type=int, default=1, help="processes, one a device (ignored under torchrun)")
     train.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

@@ -34,6 +34,7 @@ class TrainOptions:
     last_run: bool = False  # let the learning rate reach 0 at the end of this run, whatever total_minutes says
     export: Path | None = None  # averaged weights as safetensors, written whenever the state is
     split: bool = False  # the export also in parts
+    init: Path | None = None  # exported weights to begin from where the state folder is empty
     model: TinyZero123Config = field(default_factory=TinyZero123Config)
     loss: LossOptions = field(default_factory=LossOptions)
     pool_objects: int = 100_000  # on each device
@@ -98,6 +99,8 @@ def train(team: Team, options: TrainOptions, started: float) -> None:
     resumed = trainee is not None
     if trainee is None:
         trainee = Trainee.create(options.model, team.device, options.seed)
+        if options.init is not None:
+            trainee.start_from(options.init)
     team.copy_from_first(list(trainee.model.state_dict().values()))
     progress = trainee.progress
     clock = Clock(options, started, progress.wall_s)

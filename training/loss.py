@@ -20,8 +20,8 @@ class LossOptions:
     """Probabilities and widths of what is randomised; the defaults trained the embedded prior."""
 
     source_dropped: float = 0.1  # sources replaced by a blank picture, for guidance
-    elevation_jitter_deg: float = 5.0  # of the source's elevation as told to the network
-    wide_jitter_share: float = 0.25  # of the objects that get twice that
+    elevation_jitter_deg: float = 2.0  # of the source's elevation as told to the network
+    wide_jitter_share: float = 0.25  # of the objects that get five times that: pictures of unknown elevation
     low_noise_cap: float = 0.12  # below this t the weight falls with t: what is left there is almost pure noise
     mirrored: float = 0.5
     hues_permuted: float = 0.25
@@ -85,7 +85,7 @@ def prepare(batch: ViewBatch, options: LossOptions, generator: torch.Generator) 
     uniform = torch.rand(len(source), 2, device=source.device, generator=generator)
     blank = source.new_tensor([1.0, 1.0, 1.0, -1.0])[None, :, None, None]
     source = torch.where((uniform[:, 0] < options.source_dropped)[:, None, None, None], blank, source)
-    width = options.elevation_jitter_deg * (1 + (uniform[:, 1] < options.wide_jitter_share).float())
+    width = options.elevation_jitter_deg * (1 + 4 * (uniform[:, 1] < options.wide_jitter_share).float())
     jitter = width * torch.randn(len(source), device=source.device, generator=generator)
     return Sample(
         source=source,

@@ -13,6 +13,7 @@ from torch import Tensor
 from errors import UserError
 from files import whole_file
 from priors.tiny_zero123 import TinyZero123, TinyZero123Config
+from priors.tiny_zero123_io import load_model
 from training.muon import Muon
 
 STATE_NAME = "state.pt"
@@ -51,6 +52,14 @@ class Trainee:
         adam = torch.optim.AdamW(rest, lr=1e-3, betas=(0.9, 0.98), fused=device.type == "cuda")
         ema = {name: p.detach().clone() for name, p in model.state_dict().items()}
         return cls(model, ema, Muon(matrices), adam, Progress())
+
+    def start_from(self, weights: Path) -> None:
+        """Take exported weights, of the same sizes, for the network and its average."""
+        loaded, _ = load_model(weights, "cpu")
+        if loaded.config != self.model.config:
+            raise UserError(f"--init {weights}: expected a network of {self.model.config}, found {loaded.config}")
+        self.model.load_state_dict(loaded.state_dict())
+        self.ema = {name: p.detach().clone() for name, p in self.model.state_dict().items()}
 
     def update_ema(self, decay: float) -> None:
         """Move the average towards the weights; faster in the first steps, when the average is not worth keeping."""
