@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from oracle_prior import OraclePrior, painted_object
+from tiny_priors import tiny_embedded
 from torch import Tensor
 
 import fit
@@ -213,3 +214,24 @@ def test_the_bar_counts_to_its_end(monkeypatch):
     prior.guidance = 2.0
     run(prior, small_config(init_steps=4, round_steps=3, rounds=2, inversion_ratio=0.6))
     assert totals and all(n == total for n, total in totals)
+
+
+def test_a_prior_that_knows_nothing_gives_a_finite_result():
+    """A random network: contradicting views, perhaps none with a silhouette."""
+    prior = tiny_embedded()
+    config = small_config(points=100, init_steps=5, round_steps=5, rounds=1, final_opacity=0.0, final_scale=1.0)
+    picture = OraclePrior(painted_object(100), 16).picture(ELEVATION_DEG)
+    first, again = (
+        fit_gaussians(picture, prior, config, ELEVATION_DEG, torch.Generator().manual_seed(0)) for _ in range(2)
+    )
+    assert bool(is_finite(first).all())
+    assert torch.equal(first.means, again.means)
+
+
+@pytest.mark.gpu
+def test_a_prior_on_the_gpu_serves_a_fit_on_the_cpu(cuda):
+    config = small_config(points=100, init_steps=5, round_steps=5, rounds=1, final_opacity=0.0, final_scale=1.0)
+    picture = OraclePrior(painted_object(100), 16).picture(ELEVATION_DEG)
+    prior = tiny_embedded(device="cuda")
+    gaussians = fit_gaussians(picture, prior, config, ELEVATION_DEG, torch.Generator().manual_seed(0))
+    assert gaussians.means.device.type == "cpu" and bool(is_finite(gaussians).all())
