@@ -28,8 +28,8 @@ def _require_between(key: str, value: float, low: float, high: float) -> None:
 
 @dataclass
 class PrepareConfig:
-    background: str = "auto"  # auto: alpha channel if there is one, else cut out; keep: take the picture as it is
-    border: float = 0.2  # share of the frame left free around the object; 0.2 is the priors' framing
+    background: str = "auto"  # auto: alpha channel if there is one, else cut out; keep: neither cut out nor reframed
+    border: float = 0.2  # share of the frame left free along the object's longer side; 0.2 is the priors' framing
 
     def __post_init__(self) -> None:
         choices = ("auto", "keep")
