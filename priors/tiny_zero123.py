@@ -311,6 +311,10 @@ class TinyZero123(nn.Module):
             Block(self.config.width, self.config.heads, self.config.mlp_ratio) for _ in range(self.config.depth)
         )
         self.decode = Decode(self.config)
+        self.interpret_regions()
+
+    def interpret_regions(self) -> None:
+        """Run the network as written: the state after construction, and the way back from `compile_regions`."""
         self._embed: Callable = Embed.forward
         self._block: Callable = Block.forward
         self._decode: Callable = Decode.forward

@@ -115,7 +115,13 @@ def train(team: Team, options: TrainOptions, started: float) -> None:
         trainee.model.compile_regions()
     try:
         if team.device.type == "cuda":
-            _warm_up(trainee, options, generator)  # compiles while the pool renders
+            try:
+                _warm_up(trainee, options, generator)  # compiles while the pool renders
+            except torch._dynamo.exc.TorchDynamoException:
+                # An hour with a GPU is worth more than a third of its speed.
+                logger.exception("rank %d: compilation failed, training goes on without it", team.rank)
+                trainee.model.interpret_regions()
+                _warm_up(trainee, options, generator)
         logger.info("rank %d: compiled after %.1f s, pool %d objects", team.rank, clock.elapsed_s, pool.ready)
         pool.wait_for(options.first_objects)
         logger.info(
