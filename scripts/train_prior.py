@@ -77,7 +77,11 @@ def _train_worker(team, options, started: float) -> None:
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
+    import torch
+
     from training.floor import evaluate, format_table
+
+    torch.set_float32_matmul_precision("high")  # on a GPU: TF32
 
     report = evaluate(args.weights, args.device, args.objects, tuple(args.versions), args.batch, args.seed)
     print(format_table(report))
