@@ -7,7 +7,10 @@ Tensors are passed through __cuda_array_interface__; kernels run on torch's curr
 
 import numpy as np
 import torch
-from numba import cuda, float32, int32
+
+if not hasattr(np, "row_stack"):  # numba-cuda overloads it on import; numpy 2.5 has dropped the alias
+    np.row_stack = np.vstack
+from numba import cuda, float32, int32  # noqa: E402
 
 from procedural.cpu_render import TILE
 from procedural.layout import *

@@ -13,13 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from procedural.families_v1 import NAMES_V1, SHARES_V1, build_v1
+from procedural.families_v2 import NAMES_V2, SHARES_V2, build_v2
 from procedural.frame import frame_objects
 from procedural.layout import *
 from procedural.parts import Workspace, normal, side, uniform
 from registry import lookup
 
-FAMILY_NAMES = NAMES_V1
-VERSIONS = ("v1",)
+FAMILY_NAMES = NAMES_V1 + NAMES_V2
+VERSIONS = ("v1", "v2", "train")
+_SHARE_OF_V1_IN_TRAINING = 0.55
 TRAINING_BELOW, HELD_OUT_FROM = 10**11, 10**12
 
 
@@ -58,9 +60,12 @@ def _build(seeds: list[int], version: str) -> tuple[np.ndarray, np.ndarray, np.n
     family = np.zeros(m, np.int32)
     sizes = np.zeros(m)
     for k, seed in enumerate(seeds):
-        w = Workspace(seed, 1)
-        family[k] = _pick_share(w.random(), SHARES_V1)
-        build_v1(w, int(family[k]))
+        old = version == "v1" or (version == "train" and Workspace(seed, 0).random() < _SHARE_OF_V1_IN_TRAINING)
+        # Streams: 0 the mixture, 1 version 1, 2 and 3 views, 4 version 2.
+        w = Workspace(seed, 1 if old else 4)
+        kind = _pick_share(w.random(), SHARES_V1 if old else SHARES_V2)
+        (build_v1 if old else build_v2)(w, kind)
+        family[k] = kind if old else len(NAMES_V1) + kind
         sizes[k] = uniform(w, 0.6, 0.82)
         rows = w.rows[:MAX_PRIMITIVES]
         primitives[k, : len(rows)] = rows
@@ -78,7 +83,7 @@ def sample_objects(seeds: np.ndarray, version: str = "v1", executor: Executor | 
 
     Args:
         seeds: int64 [M].
-        version: a name in VERSIONS: "v1" (frozen).
+        version: "v1" (frozen), "v2", or "train": 55 % of v1, 45 % of v2.
         executor: a process pool to share the work, for large M; this process alone if left out.
     Returns:
         Objects; equal seeds and version give equal objects, whatever the batch or the executor.

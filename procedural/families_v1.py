@@ -71,7 +71,7 @@ def blobs(w):
     for n in range(2 + pick(w, 7)):
         if n > 0:  # near one of the parts so far, so that most things hang together
             near = w.rows[pick(w, n)]
-            x, y, z = near[CX] + normal(w, 0.24), near[CY] + normal(w, 0.24), near[CZ] + normal(w, 0.24)
+            x, y, z = near[CX] + normal(w, 0.14), near[CY] + normal(w, 0.14), near[CZ] + normal(w, 0.14)
         a, b, c = uniform(w, 0.15, 0.5), uniform(w, 0.15, 0.5), uniform(w, 0.15, 0.5)
         kind, colour = pick(w, 7), pick(w, 6)
         if kind <= 2:

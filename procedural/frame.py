@@ -47,6 +47,12 @@ def support(P, i, x, y, z):
         px, py, pz = 0.0, b, math.copysign(c, z)
         if a * abs(x) > b * y:
             px, py = math.copysign(a, x), 0.0
+    elif kind == BELT:
+        m = math.sqrt(y * y + z * z) + 1e-12
+        round_off = b - e
+        px = math.copysign(a - e, x) + e * x
+        py = round_off * y / m + e * y
+        pz = math.copysign(c - b, z) + round_off * z / m + e * z
     else:  # ARC: nearest direction of the ring within its opening
         half = math.atan2(c, e)
         angle = min(max(math.atan2(x, y), -half), half)
@@ -97,6 +103,8 @@ def set_bounds(P, count):
             r = math.sqrt(a * a + b * b + c * c)
         elif kind == ROUND_CONE:
             y, r = 0.5 * (c + b - a), 0.5 * (a + b + c)
+        elif kind == BELT:
+            r = math.sqrt(a * a + max(b, c) ** 2)
         elif kind == CAPPED_CONE:
             r = math.sqrt(a * a + max(b, c) ** 2)
         elif kind == DOME:

@@ -27,7 +27,7 @@ TEXTURE_SEED = 42
 PRIMITIVE_SLOTS = 44
 
 # Types. 0 is an empty row.
-ELLIPSOID, BOX, ROUND_CONE, CAPPED_CONE, TORUS, DOME, ROOF, ARC = 1, 2, 3, 4, 5, 6, 7, 8
+ELLIPSOID, BOX, ROUND_CONE, CAPPED_CONE, TORUS, DOME, ROOF, ARC, BELT = 1, 2, 3, 4, 5, 6, 7, 8, 9
 # Operations.
 UNION, SUBTRACT, PAINT = 0, 1, 2
 # Textures; each gives the share of COLOUR2.

@@ -113,6 +113,16 @@ def arc(w, x, y, z, radius, tube, half_angle_deg, colour):
     return part(w, ARC, x, y, z, radius, tube, math.sin(angle), math.cos(angle), 0.0, colour)
 
 
+def belt(w, x, y, z, a, b, c, r, colour):
+    """Belt of half width a (x), half height b and half length c (z), edges rounded by r."""
+    return part(w, BELT, x, y, z, a, b, max(c, b), min(r, 0.9 * min(a, b)), 0.0, colour)
+
+
+def choose(w, *options):
+    """One of the options."""
+    return options[pick(w, len(options))]
+
+
 def aim(w, i, dx, dy, dz):
     """Turn primitive i so that its local y axis points along (dx, dy, dz)."""
     r = w.rows[i]

@@ -92,6 +92,13 @@ def arc_distance(x, y, z, radius, tube, sine, cosine):
     return math.sqrt(max(x * x + y * y + z * z + radius * radius - 2.0 * radius * along, 0.0)) - tube
 
 
+def belt_distance(x, y, z, width, height, long, r):
+    """Outline of a belt about wheels (half height, half length, in local yz), 2 width wide, edges rounded by r."""
+    flat = length2(max(abs(z) - long + height, 0.0), y) - height + r
+    across = abs(x) - width + r
+    return min(max(flat, across), 0.0) + length2(max(flat, 0.0), max(across, 0.0)) - r
+
+
 def local_distance(P, i, x, y, z):
     """Distance of the local point to primitive i, ribs included."""
     kind = P[i, TYPE]
@@ -110,8 +117,10 @@ def local_distance(P, i, x, y, z):
         d = dome_distance(x, y, z, a, b, c, e)
     elif kind < 7.5:
         d = roof_distance(x, y, z, a, b, c)
-    else:
+    elif kind < 8.5:
         d = arc_distance(x, y, z, a, b, c, e)
+    else:
+        d = belt_distance(x, y, z, a, b, c, e)
     height = P[i, RIB_HEIGHT]
     if height > 0.0:
         if d > 3.0 * height:
