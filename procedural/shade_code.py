@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from procedural.layout import *
-from procedural.sdf_code import clamp, fold, length2, length3, local_distance, object_distance, smooth_min, to_local
+from procedural.sdf_code import clamp, fold, length3, local_distance, object_distance, smooth_min, to_local
 from procedural.texture_code import cloud_noise, mix, texture_share
 
 
@@ -40,12 +40,13 @@ def primitive_meets_cone(P, material, i, ox, oy, oz, dx, dy, dz, sine, cosine):
                 by += shift
             else:
                 bx += shift
-        for _ in range(mirror_x):
-            for _ in range(mirror_z):
-                if ball_meets_cone(bx - ox, by - oy, bz - oz, radius, dx, dy, dz, sine, cosine):
-                    return True
-                bz = -bz
-            bx = -bx
+        for side in range(4):
+            if (side & 1) >= mirror_x or (side >> 1) >= mirror_z:
+                continue
+            sx = -bx if side & 1 else bx
+            sz = -bz if side >> 1 else bz
+            if ball_meets_cone(sx - ox, by - oy, sz - oz, radius, dx, dy, dz, sine, cosine):
+                return True
     return False
 
 
