@@ -13,8 +13,7 @@ from registry import lookup, register
 
 logger = logging.getLogger(__name__)
 
-FASTEST = "numba"  # what backend="auto" stands for
-# name -> (gaussians on the CPU or wherever the backend needs them, grid) -> density [X, Y, Z]
+# name -> (gaussians, grid) -> density [X, Y, Z]
 BACKENDS = {}
 
 # Nodes along a side of the blocks that the loops of backend "cpu" walk over; any value gives the same field.
@@ -39,11 +38,8 @@ def extract_fields(gaussians: Gaussians, grid: GridSpec, backend: str = "auto") 
     Raises:
         UserError: an unknown backend; parameters that are not finite.
     """
-    name = FASTEST if backend == "auto" else backend
-    compute = lookup({**BACKENDS, "auto": None}, name, "mesh.backend")
+    compute = lookup(BACKENDS, backend, "mesh.backend")
     check_finite(gaussians)
-    if backend == "auto":
-        logger.info("extract_fields: backend auto takes %s", name)
     dtype = torch.float64 if gaussians.means.dtype == torch.float64 else torch.float32
     device = gaussians.means.device
     with torch.no_grad():
@@ -70,6 +66,13 @@ def gaussian_3d_coeff(points: Tensor, means: Tensor, factors: Tensor) -> Tensor:
     q.add_((dy.mul_(l2).addcmul_(dx, l1)).square_())
     q.add_((dx.mul_(l0)).square_())
     return q.mul_(-0.5).exp_()
+
+
+@register(BACKENDS, "auto")
+def extract_fields_auto(gaussians: Gaussians, grid: GridSpec) -> Tensor:
+    """The fastest backend that is there."""
+    logger.info("extract_fields: backend auto takes numba")
+    return extract_fields_numba(gaussians, grid)
 
 
 @register(BACKENDS, "cpu")

@@ -56,16 +56,19 @@ def _splat_into_planes(packed, size_z, density):
                 last_z = math.floor(min(middle_z + reach_z, size_z - 1.0))
                 if last_z < first_z:
                     continue
-                # Small numbers only from here on (at most 5 deviations), so float32 loses nothing that matters.
+                # From here on float32, which holds what is counted from the node nearest to the row's middle: there the
+                # values are largest, and their exponents and so their errors smallest.
                 row_peak = np.float32(log2_peak - 0.5 * _LOG2_E * (used_x + t * t))
                 # Whole groups of lanes: rows are short (12 nodes), and a rest would be walked one node at a time. The
                 # count must not be known to the compiler, or it unrolls instead of vectorising.
                 first_z -= first_z % _LANES
                 length = (last_z - first_z) // _LANES * _LANES + _LANES
-                start = np.float32((first_z - middle_z) * slope)
+                nearest = math.floor(middle_z + 0.5)
+                rest = np.float32((nearest - middle_z) * slope)
+                offset = np.float32(nearest - first_z)
                 row = density[i, j, first_z : first_z + length]
                 for k in range(length):
-                    u = start + slope * np.float32(k)
+                    u = rest + slope * (np.float32(k) - offset)
                     y = row_peak - u * u
                     bounded = max(y, np.float32(-100.0))  # lanes beyond the cut-off must not overflow the shift
                     whole = np.int32(bounded - np.float32(0.5))  # truncation towards 0: rounds, as y <= 0
