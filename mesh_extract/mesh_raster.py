@@ -205,12 +205,12 @@ def _fill(screen, faces, first_row, cull, inverse_depth, face_ids):
     rows, width = inverse_depth.shape
     for f in range(faces.shape[0]):
         i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-        z0, z1, z2 = float(screen[i, 2]), float(screen[j, 2]), float(screen[k, 2])
+        z0, z1, z2 = np.float64(screen[i, 2]), np.float64(screen[j, 2]), np.float64(screen[k, 2])
         if not (z0 > _NEAR and z1 > _NEAR and z2 > _NEAR):
             continue
-        x0, y0 = float(screen[i, 0]), float(screen[i, 1] - first_row)
-        x1, y1 = float(screen[j, 0]), float(screen[j, 1] - first_row)
-        x2, y2 = float(screen[k, 0]), float(screen[k, 1] - first_row)
+        x0, y0 = np.float64(screen[i, 0]), np.float64(screen[i, 1]) - first_row
+        x1, y1 = np.float64(screen[j, 0]), np.float64(screen[j, 1]) - first_row
+        x2, y2 = np.float64(screen[k, 0]), np.float64(screen[k, 1]) - first_row
         area = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)  # negative: counter-clockwise to the eye, rows go down
         if not (area < 0.0 or (area > 0.0 and not cull)):  # also leaves out NaN
             continue
@@ -246,9 +246,9 @@ def _fill(screen, faces, first_row, cull, inverse_depth, face_ids):
 def _corner_weights(screen, faces, f, px, py):
     """Perspective-correct barycentrics of face f at a point on the screen, kept within the face."""
     i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-    x0, y0 = float(screen[i, 0]), float(screen[i, 1])
-    x1, y1 = float(screen[j, 0]), float(screen[j, 1])
-    x2, y2 = float(screen[k, 0]), float(screen[k, 1])
+    x0, y0 = np.float64(screen[i, 0]), np.float64(screen[i, 1])
+    x1, y1 = np.float64(screen[j, 0]), np.float64(screen[j, 1])
+    x2, y2 = np.float64(screen[k, 0]), np.float64(screen[k, 1])
     b0 = abs((x1 - px) * (y2 - py) - (x2 - px) * (y1 - py)) / screen[i, 2]
     b1 = abs((x2 - px) * (y0 - py) - (x0 - px) * (y2 - py)) / screen[j, 2]
     b2 = abs((x0 - px) * (y1 - py) - (x1 - px) * (y0 - py)) / screen[k, 2]

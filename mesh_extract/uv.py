@@ -13,6 +13,7 @@ from registry import lookup
 
 logger = logging.getLogger(__name__)
 
+_CHILD = Path(__file__).with_name("unwrap_child.py")
 _OVERLAP_LIMIT = 1e-3  # share of texels in two faces at once above which an atlas is refused; smooth meshes measure 0
 _COLLAPSED_LIMIT = 1e-2  # share of faces with an area in space and none in the atlas above which it is refused
 
@@ -56,7 +57,7 @@ def unwrap_external(mesh: Mesh, size: int, padding: int, time_limit_s: float) ->
     header = np.array([len(mesh.vertices), len(mesh.faces), size, padding], np.int64)
     message = header.tobytes() + mesh.vertices.astype(np.float32).tobytes() + mesh.faces.astype(np.uint32).tobytes()
     # -P keeps this folder off the child's search path. Not multiprocessing: spawn would import the whole app again.
-    command = [sys.executable, "-P", str(Path(__file__).with_name("unwrap_child.py"))]
+    command = [sys.executable, "-P", str(_CHILD)]
     try:
         child = subprocess.run(command, input=message, capture_output=True, timeout=time_limit_s, check=False)
     except subprocess.TimeoutExpired as error:

@@ -1,0 +1,250 @@
+"""Texture baking: what the Gaussians look like, and nothing of the background or of what lies behind."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from scipy.ndimage import distance_transform_edt
+
+from cameras import orbit_cameras
+from config import TextureConfig
+from gaussians import Gaussians
+from gs_renderer import render
+from mesh_extract import bake, mesh_raster
+from mesh_extract.backproject import SurfaceViews, backproject
+from mesh_extract.bake import bake_texture, paint, rig, with_normals
+from mesh_extract.fill import nearest_texels, spread_over_surface
+from mesh_extract.mesh import Mesh
+from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_mesh, render_vertex_colors
+from mesh_extract.uv import unwrap
+
+SMALL = TextureConfig(size=128, render_size=96)
+
+
+def ball(radius: float = 0.6, subdivisions: int = 3, center=(0.0, 0.0, 0.0)) -> Mesh:
+    sphere = trimesh.creation.icosphere(subdivisions=subdivisions, radius=radius)
+    return with_normals(Mesh(sphere.vertices + np.asarray(center), sphere.faces))
+
+
+def shell_of_gaussians(color_of, radius: float = 0.6, count: int = 8000, center=(0.0, 0.0, 0.0)) -> Gaussians:
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.nn.functional.normalize(torch.randn(count, 3, generator=generator), dim=1)
+    means = directions * radius + torch.tensor(center)
+    rgb = torch.as_tensor(color_of(directions.numpy()), dtype=torch.float32).expand(count, 3)
+    return Gaussians.create(means, torch.full((count, 3), 0.02), torch.full((count,), 0.95), rgb)
+
+
+def both(first: Mesh, second: Mesh) -> Mesh:
+    """Two meshes as one."""
+    vertices = np.concatenate([first.vertices, second.vertices])
+    return with_normals(Mesh(vertices, np.concatenate([first.faces, second.faces + len(first.vertices)])))
+
+
+def waves(points: np.ndarray) -> np.ndarray:
+    """Smooth colours in [0.1, 0.9] with about two waves across the unit ball."""
+    return 0.5 + 0.4 * np.sin(6.0 * points + np.array([0.0, 1.0, 2.0]))
+
+
+def exact_views(mesh: Mesh, cameras, color_of) -> SurfaceViews:
+    """The mesh itself, painted by a formula at every pixel's surface point."""
+    raster = rasterize_mesh(mesh, cameras)
+    corners = mesh.vertices[mesh.faces[np.maximum(raster.face_ids, 0)]]
+    points = (raster.barycentrics[..., None] * corners).sum(axis=-2)
+    there = raster.face_ids >= 0
+    colors = np.where(there[..., None], color_of(points), 0.0).astype(np.float32)
+    return SurfaceViews(cameras, colors, there.astype(np.float32), raster.depth)
+
+
+def psnr(a, b) -> float:
+    return float(-10 * np.log10(np.mean((np.asarray(a, np.float64) - np.asarray(b, np.float64)) ** 2)))
+
+
+def texels(textured) -> np.ndarray:
+    """The texels that lie inside charts [T, 3], in [0, 1]."""
+    face_ids, _ = rasterize_uvs(textured.uvs, textured.uv_faces, textured.texture.shape[0])
+    return textured.texture[face_ids >= 0] / 255.0
+
+
+def test_exact_pictures_give_the_exact_texture():
+    mesh = ball()
+    views = exact_views(mesh, rig(mesh, 96), waves)
+    uvs, uv_faces = unwrap(mesh, 128)
+    novel = orbit_cameras([20.0, 140.0, 260.0], [10.0, -35.0, 65.0], width=96, height=96)
+    truth = exact_views(mesh, novel, waves)
+    inside = truth.depth > 0
+    quality = {}
+    for passes in (0, 3):
+        textured = paint(mesh, uvs, uv_faces, views, dataclasses.replace(SMALL, passes=passes))
+        drawn = render_mesh(textured, novel, supersample=1).rgb.numpy()
+        quality[passes] = psnr(drawn[inside], truth.colors[inside])
+    assert quality[3] > 44  # measured 48.4 (0 passes: 44.3); 8-bit colours alone give 58
+    assert quality[3] > quality[0] + 1
+
+
+def test_the_mesh_looks_like_the_gaussians():
+    # Two standard deviations outside the centres: what is seen of opaque Gaussians. At the centres it is 22 dB.
+    mesh, gaussians = ball(0.64), shell_of_gaussians(waves)
+    textured = bake_texture(mesh, gaussians, SMALL)
+    novel = orbit_cameras([20.0, 140.0, 260.0], [10.0, -35.0, 65.0], width=96, height=96)
+    splats = render(gaussians, novel)
+    drawn = render_mesh(textured, novel)
+    solid = ((splats.alpha > 0.98) & (drawn.alpha == 1)).numpy()
+    assert solid.mean() > 0.15
+    assert psnr(drawn.rgb.numpy()[solid], splats.rgb.numpy()[solid]) > 31  # measured 34.7
+
+
+def test_no_white_rims():
+    """A dark object over white: half-covered pixels must not brighten a single texel."""
+    gaussians = shell_of_gaussians(lambda d: np.full((1, 3), 0.1))
+    for radius in (0.6, 0.64):  # on the splats, and so far out that outlines see past them
+        textured = bake_texture(ball(radius), gaussians, SMALL)
+        assert np.abs(textured.texture / 255.0 - 0.1).max() < 0.02  # gutters too; measured 0.002
+
+
+def test_gutters_continue_their_charts():
+    """Beside the charts each texel has the colour of the nearest one inside: at least 4 texels belong to each chart."""
+    textured = bake_texture(ball(), shell_of_gaussians(waves), SMALL)
+    valid = rasterize_uvs(textured.uvs, textured.uv_faces, 128)[0] >= 0
+    distance, nearest = distance_transform_edt(~valid, return_indices=True)
+    gutter = (distance > 0) & (distance <= bake.GUTTER_PX)
+    assert gutter.sum() > 500
+    assert np.array_equal(textured.texture[gutter], textured.texture[tuple(nearest)][gutter])
+
+
+def test_nearest_texels_is_the_nearest():
+    valid = np.random.default_rng(0).random((23, 31)) < 0.05
+    numbers = nearest_texels(valid)
+    rows, columns = np.nonzero(valid)
+    y, x = np.mgrid[:23, :31]
+    distances = (y[..., None] - rows) ** 2 + (x[..., None] - columns) ** 2
+    chosen = np.take_along_axis(distances, numbers[..., None].astype(np.int64), axis=2)[..., 0]
+    assert np.array_equal(chosen, distances.min(axis=2))
+    assert np.array_equal(numbers[valid], np.arange(valid.sum()))
+
+
+def test_what_is_hidden_gets_nothing_from_what_hides_it():
+    """A small red ball in front of a large green one: no red on the green one's shadowed side."""
+    large, small = ball(0.5), ball(0.15, center=(0.0, 0.0, 0.75))
+    mesh = both(large, small)
+    colors = np.zeros((len(mesh.vertices), 3), np.float32)
+    colors[: len(large.vertices), 1] = colors[len(large.vertices) :, 0] = 1.0
+    cameras = rig(mesh, 96)
+    drawn = render_vertex_colors(mesh, colors, cameras, supersample=1)
+    depth = rasterize_mesh(mesh, cameras).depth
+    views = SurfaceViews(cameras, drawn.rgb.numpy(), (depth > 0).astype(np.float32), depth)
+    seen, weights = backproject(mesh.vertices, mesh.vertex_normals, views, 3.0)
+    expected = np.where(weights[:, None] > 0, colors, 0.0)
+    assert (weights > 0).mean() > 0.95
+    assert np.abs(seen - expected).max() < 1e-6
+
+
+def test_hidden_parts_take_the_nearest_gaussians():
+    """A ball inside a ball is seen from nowhere: it takes its own Gaussians' colour, not grey."""
+    outer, inner = ball(0.64), ball(0.25)
+    mesh = both(outer, inner)
+    red, blue = np.array([[0.9, 0.1, 0.1]]), np.array([[0.1, 0.1, 0.9]])
+    outside, inside = shell_of_gaussians(lambda d: red), shell_of_gaussians(lambda d: blue, 0.25, 300)
+    gaussians = Gaussians(**{k: torch.cat([v, inside.tensors()[k]]) for k, v in outside.tensors().items()})
+    colors = bake_texture(mesh, gaussians, SMALL).vertex_colors() / 255.0
+    assert np.abs(colors[: len(outer.vertices)] - red).max() < 0.15  # measured 0.07: gaps in the shell show blue
+    assert np.abs(colors[len(outer.vertices) :] - blue).max() < 0.06
+
+
+def test_unseen_vertices_are_interpolated_between_seen_ones():
+    """On a strip of squares whose ends alone are known the colours rise evenly."""
+    n = 11
+    x = np.arange(n, dtype=np.float64)
+    vertices = np.concatenate([np.stack([x, 0 * x, 0 * x], 1), np.stack([x, 0 * x + 1, 0 * x], 1)])
+    faces = []
+    for k in range(n - 1):
+        faces += [[k, k + 1, n + k + 1], [k, n + k + 1, n + k]]
+    mesh = Mesh(vertices, np.array(faces))
+    weights = np.zeros(2 * n)
+    weights[[0, n - 1, n, 2 * n - 1]] = 1
+    colors = np.zeros((2 * n, 3))
+    colors[[n - 1, 2 * n - 1]] = 1.0
+    filled = spread_over_surface(mesh, colors, weights, np.zeros((0, 3)), np.zeros((0, 3)))
+    assert (np.diff(filled[:n], axis=0) > 0).all() and (filled >= 0).all() and (filled <= 1).all()
+    middle = filled[[5, n + 5]].mean()
+    assert abs(middle - 0.5) < 1e-9  # the strip turned by half a turn is itself
+    alone = spread_over_surface(mesh, colors, np.zeros(2 * n), np.array([[0.0, 0, 0]]), np.array([[0.1, 0.2, 0.3]]))
+    assert np.allclose(alone, [0.1, 0.2, 0.3])
+    assert np.allclose(spread_over_surface(mesh, colors, 0 * weights, np.zeros((0, 3)), np.zeros((0, 3))), 0.5)
+
+
+def test_the_source_picture_keeps_its_detail_in_front_only():
+    mesh, gaussians = ball(), shell_of_gaussians(lambda d: np.full((1, 3), 0.5))
+    camera = orbit_cameras([0.0], [0.0], width=128, height=128)
+    stripes = lambda p: np.where(np.floor(p[..., :1] * 20) % 2 == 0, 0.9, 0.1) * np.ones(3)  # noqa: E731
+    exact = exact_views(mesh, camera, stripes)
+    rgba = torch.tensor(np.concatenate([exact.colors[0], exact.confidence[0][..., None]], axis=-1))
+    plain = bake_texture(mesh, gaussians, SMALL)
+    detailed = bake_texture(mesh, gaussians, SMALL, (rgba, camera))
+    front, back = (orbit_cameras([a], [0.0], width=96, height=96) for a in (0.0, 180.0))
+    rows = slice(40, 56)
+    contrast = {
+        (name, side): float(render_mesh(textured, camera_there).rgb[0, rows, rows].std())
+        for name, textured in (("plain", plain), ("detailed", detailed))
+        for side, camera_there in (("front", front), ("back", back))
+    }
+    assert contrast["detailed", "front"] > 0.15 and contrast["plain", "front"] < 0.02  # measured 0.3 and 0.002
+    assert contrast["detailed", "back"] < 0.02
+    ignored = bake_texture(mesh, gaussians, dataclasses.replace(SMALL, reference=False), (rgba, camera))
+    assert np.array_equal(ignored.texture, plain.texture)
+    with pytest.raises(ValueError, match=r"reference must be \[128, 128, 4\]"):
+        bake_texture(mesh, gaussians, SMALL, (rgba[:64], camera))
+
+
+def test_no_rim_from_the_source_pictures_background():
+    """A dark source, white outside its outline, its alpha a little too wide: the white must not reach the texture."""
+    mesh, gaussians = ball(), shell_of_gaussians(lambda d: np.full((1, 3), 0.1))
+    camera = orbit_cameras([0.0], [0.0], width=256, height=256)
+    alpha = render_vertex_colors(ball(0.605), np.zeros((642, 3)), camera).alpha[0]
+    solid = render_vertex_colors(ball(0.595), np.zeros((642, 3)), camera).alpha[0]
+    rgba = torch.cat([(0.1 * solid + 1.0 * (1 - solid))[..., None].expand(-1, -1, 3), alpha[..., None]], dim=-1)
+    assert (bake_texture(mesh, gaussians, SMALL, (rgba, camera)).texture / 255.0).max() < 0.13
+
+
+def test_numbers_that_are_not_finite_stay_out(caplog):
+    mesh, gaussians = ball(), shell_of_gaussians(waves)
+    gaussians.sh0[5] = float("nan")
+    gaussians.means[7] = float("inf")
+    textured = bake_texture(mesh, gaussians, SMALL)
+    assert "2 Gaussians" in caplog.text
+    assert texels(textured).std() > 0.1 and (textured.texture.reshape(-1, 3).max(axis=1) > 0).all()
+
+
+def test_tiny_and_empty_inputs():
+    none = shell_of_gaussians(waves, count=0)
+    textured = bake_texture(ball(subdivisions=1), none, dataclasses.replace(SMALL, size=16, render_size=16))
+    assert np.abs(textured.texture.astype(int) - 128).max() <= 1  # nothing to see: grey
+    point = with_normals(Mesh(np.zeros((3, 3)), np.array([[0, 1, 2]])))
+    assert bake_texture(point, none, SMALL).texture.shape == (128, 128, 3)
+
+
+def test_equal_bytes_whatever_the_threads(monkeypatch):
+    mesh, gaussians = ball(), shell_of_gaussians(waves)
+    results = []
+    for threads in (1, 3):
+        monkeypatch.setattr(mesh_raster, "_thread_count", lambda threads=threads: threads)
+        textured = bake_texture(mesh, gaussians, SMALL)
+        results.append(textured.texture.tobytes() + textured.uvs.tobytes())
+    assert results[0] == results[1]
+
+
+def test_rig_frames_objects_of_any_place_and_size():
+    mesh = ball(5.0, center=(20.0, -3.0, 7.0))
+    raster = rasterize_mesh(mesh, rig(mesh, 64))
+    covered = raster.face_ids >= 0
+    border = np.concatenate([covered[:, 0], covered[:, -1], covered[:, :, 0], covered[:, :, -1]], axis=1)
+    assert not border.any()
+    assert (covered.mean(axis=(1, 2)) > 0.65).all()  # a disc that touched the frame would fill 0.785
+
+
+def test_normals_point_outward():
+    mesh = with_normals(Mesh(ball().vertices, ball().faces))
+    directions = mesh.vertices / np.linalg.norm(mesh.vertices, axis=1, keepdims=True)
+    assert (mesh.vertex_normals * directions).sum(axis=1).min() > 0.999
+    assert bake.with_normals(mesh).vertices.dtype == np.float32
