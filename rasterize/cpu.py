@@ -35,6 +35,7 @@ def rasterize(gaussians: Gaussians, cameras: Cameras, background: Tensor) -> Ren
     Args:
         background: [C, 3].
     """
+    assert len(gaussians) < 2**24  # a tile's list is counted in float32
     dtype = gaussians.means.dtype
     views = _array(cameras.viewmats), _array(cameras.Ks)
     parameters = [value.float() for value in gaussians.tensors().values()]

@@ -104,16 +104,18 @@ def _depth_order(depths, radii):
 @_kernel
 def sum_gradients(first, last, partial, starts, counts, places, g_means2d, g_conics, g_depths, g_colors, g_opacities):
     """Jobs are Gaussians. Fill the last five arrays: gradients [I, 10] summed over tiles in a fixed order."""
-    sums = np.empty(partial.shape[1], np.float32)
+    zero = np.float32(0.0)
     for g in range(first, last):
-        g_opacities[g] = 0.0
+        g_opacities[g] = zero
         for c in range(g_depths.shape[0]):
-            sums[:] = 0.0
+            # Ten variables, which stay in registers, rather than an array: an eighth of the time.
+            s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 = zero, zero, zero, zero, zero, zero, zero, zero, zero, zero
             for j in range(starts[c, g], starts[c, g] + counts[c, g]):
-                for k in range(len(sums)):
-                    sums[k] += partial[places[j], k]
-            g_means2d[c, g, 0], g_means2d[c, g, 1] = sums[0], sums[1]
-            g_conics[c, g, 0], g_conics[c, g, 1], g_conics[c, g, 2] = sums[2], sums[3], sums[4]
-            g_depths[c, g] = sums[5]
-            g_colors[c, g, 0], g_colors[c, g, 1], g_colors[c, g, 2] = sums[6], sums[7], sums[8]
-            g_opacities[g] += sums[9]
+                p = partial[places[j]]
+                s0, s1, s2, s3, s4 = s0 + p[0], s1 + p[1], s2 + p[2], s3 + p[3], s4 + p[4]
+                s5, s6, s7, s8, s9 = s5 + p[5], s6 + p[6], s7 + p[7], s8 + p[8], s9 + p[9]
+            g_means2d[c, g, 0], g_means2d[c, g, 1] = s0, s1
+            g_conics[c, g, 0], g_conics[c, g, 1], g_conics[c, g, 2] = s2, s3, s4
+            g_depths[c, g] = s5
+            g_colors[c, g, 0], g_colors[c, g, 1], g_colors[c, g, 2] = s6, s7, s8
+            g_opacities[g] += s9
