@@ -1,8 +1,8 @@
 """Random 3D objects and their pictures: training data of the embedded prior, ground truth of tests and evaluation.
 
-    objects = sample_objects(seeds, "v1")
-    azimuths_deg, elevations_deg = sample_view_angles(seeds)
-    pictures = render_views(objects, azimuths_deg, elevations_deg, size=128, device="cpu")
+objects = sample_objects(seeds, "v1")
+azimuths_deg, elevations_deg = sample_view_angles(seeds)
+pictures = render_views(objects, azimuths_deg, elevations_deg, size=128, device="cpu")
 """
 
 from procedural.families import (

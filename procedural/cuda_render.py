@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 if not hasattr(np, "row_stack"):  # numba-cuda overloads it on import; numpy 2.5 has dropped the alias
-    np.row_stack = np.vstack
-from numba import cuda, float32, int32  # noqa: E402
+    np.row_stack = np.vstack  # noqa: NPY201
+from numba import cuda, float32, int32
 
 from procedural.cpu_render import TILE
 from procedural.layout import *

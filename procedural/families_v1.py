@@ -113,7 +113,17 @@ def quadrupeds(w):
         mirror(w, i, 1)
         same_texture(w, i, body)
         if chance(w, 0.5):
-            i = egg(w, 0.7 * fat, 0.6 * thick, z + 0.3 * thick, 1.2 * thick, 0.7 * thick, 1.5 * thick, 0.02, (1, 3)[pick(w, 2)])
+            i = egg(
+                w,
+                0.7 * fat,
+                0.6 * thick,
+                z + 0.3 * thick,
+                1.2 * thick,
+                0.7 * thick,
+                1.5 * thick,
+                0.02,
+                (1, 3)[pick(w, 2)],
+            )
             mirror(w, i, 1)
     neck = uniform(w, 0.05, 0.6)
     hy, hz, hr = tall + fat * 0.6 + neck, long + 0.4 * fat + uniform(w, 0.0, 0.4) * neck, fat * uniform(w, 0.65, 1.15)
@@ -122,7 +132,19 @@ def quadrupeds(w):
     i = egg(w, 0, hy, hz, hr, hr * uniform(w, 0.8, 1.0), hr, 0.08, 0)
     same_texture(w, i, body)
     snout = uniform(w, 0.2, 1.0) * hr
-    i = limb(w, 0, hy - 0.25 * hr, hz + 0.6 * hr, 0, hy - 0.35 * hr, hz + 0.7 * hr + snout, 0.5 * hr, 0.35 * hr, 0.05, pick(w, 2))
+    i = limb(
+        w,
+        0,
+        hy - 0.25 * hr,
+        hz + 0.6 * hr,
+        0,
+        hy - 0.35 * hr,
+        hz + 0.7 * hr + snout,
+        0.5 * hr,
+        0.35 * hr,
+        0.05,
+        pick(w, 2),
+    )
     i = egg(w, 0, hy - 0.2 * hr, hz + 0.75 * hr + snout + 0.2 * hr, 0.2 * hr, 0.14 * hr, 0.12 * hr, 0.0, 3)
     eyes(w, 0.45 * hr, hy + 0.25 * hr, hz + 0.8 * hr, hr * uniform(w, 0.1, 0.2), pick(w, 2))
     ear = pick(w, 3)
@@ -161,9 +183,31 @@ def characters(w):
     else:
         body = egg(w, 0, y, 0, fat, tall, fat * uniform(w, 0.75, 1.0), 0.05, cloth)
     random_texture(w, body, 0.3)
-    i = limb(w, stance, leg + 0.15, 0, stance + uniform(w, 0.0, 0.1), thick, uniform(w, 0.0, 0.1), thick * 1.1, thick, 0.04, (skin, 1, 3)[pick(w, 3)])
+    i = limb(
+        w,
+        stance,
+        leg + 0.15,
+        0,
+        stance + uniform(w, 0.0, 0.1),
+        thick,
+        uniform(w, 0.0, 0.1),
+        thick * 1.1,
+        thick,
+        0.04,
+        (skin, 1, 3)[pick(w, 3)],
+    )
     mirror(w, i, 1)
-    i = egg(w, stance + 0.05, 0.6 * thick, 0.5 * thick + 0.05, thick, 0.75 * thick, 1.6 * thick, 0.02, (skin, 2, 3)[pick(w, 3)])
+    i = egg(
+        w,
+        stance + 0.05,
+        0.6 * thick,
+        0.5 * thick + 0.05,
+        thick,
+        0.75 * thick,
+        1.6 * thick,
+        0.02,
+        (skin, 2, 3)[pick(w, 3)],
+    )
     mirror(w, i, 1)
     # arms: mirrored, or each for itself
     reach, lift = uniform(w, 0.25, 0.55), uniform(w, -1.3, 1.2)
@@ -173,7 +217,11 @@ def characters(w):
         sx = 1.0 if arm == 0 else -1.0
         if arm == 1:
             lift = uniform(w, -1.3, 1.2)
-        ex, ey, ez = sx * (0.75 * fat + reach * math.cos(lift)), shoulder + reach * math.sin(lift), uniform(w, -0.05, 0.25)
+        ex, ey, ez = (
+            sx * (0.75 * fat + reach * math.cos(lift)),
+            shoulder + reach * math.sin(lift),
+            uniform(w, -0.05, 0.25),
+        )
         i = limb(w, sx * 0.75 * fat, shoulder, 0, ex, ey, ez, thick, 0.8 * thick, 0.04, (skin, cloth)[pick(w, 2)])
         if both:
             mirror(w, i, 1)
@@ -246,7 +294,9 @@ def birds(w):
     turn(w, i, uniform(w, -5, 15), uniform(w, -30, 10), uniform(w, 0, 40))
     mirror(w, i, 1)
     random_texture(w, i, 0.3)
-    i = egg(w, 0, 0.5 + uniform(w, -0.1, 0.2), -0.4 - fat, uniform(w, 0.1, 0.25), 0.06, 0.35, 0.05, (0, 1, 3)[pick(w, 3)])
+    i = egg(
+        w, 0, 0.5 + uniform(w, -0.1, 0.2), -0.4 - fat, uniform(w, 0.1, 0.25), 0.06, 0.35, 0.05, (0, 1, 3)[pick(w, 3)]
+    )
     turn(w, i, 0, uniform(w, -10, 35), 0)
     if chance(w, 0.7):
         length = uniform(w, 0.2, 0.45)
@@ -412,7 +462,17 @@ def houses(w):
         i = cone(w, 0, 2 * h + 0.5 * ridge, 0, 0.5 * ridge, 1.45 * max(a, c), 0.02, 0.0, 1)
     random_texture(w, i, 0.4)
     if chance(w, 0.6):
-        box(w, 0.5 * a * side(w), 2 * h + 0.5 * ridge, -0.3 * c, 0.07, 0.4 * ridge + 0.12, 0.07, 0.01, (2, 3, 5)[pick(w, 3)])
+        box(
+            w,
+            0.5 * a * side(w),
+            2 * h + 0.5 * ridge,
+            -0.3 * c,
+            0.07,
+            0.4 * ridge + 0.12,
+            0.07,
+            0.01,
+            (2, 3, 5)[pick(w, 3)],
+        )
     if chance(w, 0.4):
         box(w, 0, -0.03, 0, a + 0.2, 0.04, c + 0.2, 0.01, (4, 5)[pick(w, 2)])
 
@@ -488,7 +548,9 @@ def plants(w):
                 cone(w, 0, h + 0.15 + 0.3 * n, 0, 0.22, 0.45 - 0.12 * n, 0.05, 0.02, pick(w, 2))
         else:
             for _ in range(2 + pick(w, 4)):
-                i = ball(w, normal(w, 0.2), h + uniform(w, 0.1, 0.6), normal(w, 0.2), uniform(w, 0.2, 0.4), 0.08, pick(w, 2))
+                i = ball(
+                    w, normal(w, 0.2), h + uniform(w, 0.1, 0.6), normal(w, 0.2), uniform(w, 0.2, 0.4), 0.08, pick(w, 2)
+                )
                 random_texture(w, i, 0.3)
     elif kind == 1:  # cactus in a pot
         cone(w, 0, 0, 0, 0.18, 0.2, 0.28, 0.02, 5)
@@ -618,7 +680,11 @@ def light_v1(w, material):
     azimuth = normal(w, 40.0) if chance(w, 0.6) else uniform(w, 0.0, 360.0)
     elevation = uniform(w, 20.0, 75.0)
     a, e = math.radians(azimuth), math.radians(elevation)
-    material[LIGHT], material[LIGHT + 1], material[LIGHT + 2] = math.cos(e) * math.sin(a), math.sin(e), math.cos(e) * math.cos(a)
+    material[LIGHT], material[LIGHT + 1], material[LIGHT + 2] = (
+        math.cos(e) * math.sin(a),
+        math.sin(e),
+        math.cos(e) * math.cos(a),
+    )
     warm = normal(w, 0.04)
     material[LIGHT_COLOUR], material[LIGHT_COLOUR + 1], material[LIGHT_COLOUR + 2] = 1.0 + warm, 1.0, 1.0 - warm
     ambient = uniform(w, 0.5, 0.85)

@@ -11,8 +11,8 @@ from procedural.families_v2_figures import block_toys, mascots, people, pets
 from procedural.families_v2_looks import light_v2, palette_v2
 from procedural.families_v2_things import (
     boxes,
-    carved,
     cars,
+    carved,
     handled,
     hollow,
     tanks,

@@ -45,7 +45,9 @@ def human_face(w, y, z, r, skin):
     ex, ey = uniform(w, 0.3, 0.42) * r, y + uniform(w, 0.0, 0.2) * r
     if chance(w, 0.6):
         painted(w, egg(w, ex, ey, z, 0.17 * r, uniform(w, 0.15, 0.28) * r, 0.4 * r, 0.0, 7), 1)
-        painted(w, egg(w, ex, ey - 0.02 * r, z, 0.1 * r, uniform(w, 0.1, 0.18) * r, 0.4 * r, 0.0, choose(w, 6, 3, 2)), 1)
+        painted(
+            w, egg(w, ex, ey - 0.02 * r, z, 0.1 * r, uniform(w, 0.1, 0.18) * r, 0.4 * r, 0.0, choose(w, 6, 3, 2)), 1
+        )
     else:
         painted(w, egg(w, ex, ey, z, 0.1 * r, uniform(w, 0.1, 0.2) * r, 0.4 * r, 0.0, 6), 1)
     if chance(w, 0.5):
@@ -192,7 +194,19 @@ def body_with_clothes(w, skin, y, fat, tall, deep, leg):
     if style == 0:  # trousers and belt with a buckle
         painted(w, box(w, 0, waist - 1.0, 0, 2.0, 1.0, 2.0, 0.0, trousers), 0)
         k = math.sqrt(max(1.0 - ((waist - y) / tall) ** 2, 0.2))
-        i = part(w, CAPPED_CONE, 0, waist, 0, 0.08 * tall + 0.02, k * fat + 0.015, k * fat + 0.015, 0.01, 0.0, choose(w, 3, 4))
+        i = part(
+            w,
+            CAPPED_CONE,
+            0,
+            waist,
+            0,
+            0.08 * tall + 0.02,
+            k * fat + 0.015,
+            k * fat + 0.015,
+            0.01,
+            0.0,
+            choose(w, 3, 4),
+        )
         operation(w, i, PAINT, 0.0)
         i = box(w, 0, waist, k * deep, 0.07, 0.055, 0.03, 0.01, choose(w, 5, 4, 7))
         shine(w, i, 2.5)
@@ -242,7 +256,17 @@ def people(w):
     trousers = choose(w, 1, 2, 3, skin)
     i = limb(w, stance, leg + 0.1, 0, stance + spread, thick, 0.0, thick * 1.2, thick, 0.04, trousers)
     mirror(w, i, 1)
-    i = egg(w, stance + spread, 0.55 * thick, 0.5 * thick, 1.1 * thick, 0.7 * thick, 1.8 * thick, 0.01, choose(w, skin, 3, 3, 2))
+    i = egg(
+        w,
+        stance + spread,
+        0.55 * thick,
+        0.5 * thick,
+        1.1 * thick,
+        0.7 * thick,
+        1.8 * thick,
+        0.01,
+        choose(w, skin, 3, 3, 2),
+    )
     turn(w, i, uniform(w, 0, 25), 0, 0)
     mirror(w, i, 1)
     shoulder, both = y + 0.55 * tall, chance(w, 0.6)
@@ -385,7 +409,9 @@ def pets(w):
         i = limb(w, 0.6 * fat, tall - 0.2 * fat, -0.9 * long, 0.62 * fat, thick, -long, 1.4 * thick, thick, 0.05, 0)
     same_texture(w, i, body)
     mirror(w, i, 1)
-    i = egg(w, 0.62 * fat, 0.6 * thick, long + 0.4 * thick, 1.2 * thick, 0.7 * thick, 1.5 * thick, 0.02, choose(w, 0, 4, 3))
+    i = egg(
+        w, 0.62 * fat, 0.6 * thick, long + 0.4 * thick, 1.2 * thick, 0.7 * thick, 1.5 * thick, 0.02, choose(w, 0, 4, 3)
+    )
     mirror(w, i, 1 if sitting else 3)
     hr = fat * uniform(w, 0.75, 1.2)
     hy = tall + max(lift, 0.0) + 0.7 * fat + uniform(w, 0.05, 0.35)
@@ -406,7 +432,19 @@ def pets(w):
     x1, y1, z1 = normal(w, 0.08), y0 + 0.6 * tail * math.sin(angle), z0 - 0.6 * tail * math.cos(angle)
     thin, plume = uniform(w, 0.03, 0.07), uniform(w, 0.03, 0.13)
     i = limb(w, 0, y0, z0, x1, y1, z1, thin, 0.5 * (thin + plume), 0.05, 0)
-    i = limb(w, x1, y1, z1, 2 * x1, y1 + tail * 0.7, z1 + normal(w, 0.1), 0.5 * (thin + plume), plume, 0.05, choose(w, 0, 1, 4))
+    i = limb(
+        w,
+        x1,
+        y1,
+        z1,
+        2 * x1,
+        y1 + tail * 0.7,
+        z1 + normal(w, 0.1),
+        0.5 * (thin + plume),
+        plume,
+        0.05,
+        choose(w, 0, 1, 4),
+    )
     if chance(w, 0.35):
         i = torus(w, 0, 0.5 * (tall + hy) + 0.02, 0.6 * long + 0.4 * hz, 0.62 * fat, 0.05, 2)
         turn(w, i, 0, 35, 0)

@@ -52,7 +52,7 @@ def palette_v2(w):
 
 
 def detail(w, i, p):
-    """With probability p, a realistic surface on primitive i: wood, spots, clouds, wear, fur, plaid, letters, stripes."""
+    """With probability p, a realistic surface on primitive i: wood, spots, clouds, wear, fur, plaid, print."""
     if not chance(w, p):
         return
     size = size_of(w, i) + 1e-3

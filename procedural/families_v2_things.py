@@ -107,7 +107,17 @@ def trucks(w):
         i = box(w, 0, r + 0.4, 0.9 * long, 0.85 * a, 0.09, 0.11 * long, 0.01, 3)
         shine(w, i, 3.0)
         height = uniform(w, 0.1, 0.35)
-        load = box(w, 0, r + 0.12 + height, -0.33 * long, a * uniform(w, 0.95, 1.1), height, 0.66 * long, 0.02, choose(w, 1, 2, 4))
+        load = box(
+            w,
+            0,
+            r + 0.12 + height,
+            -0.33 * long,
+            a * uniform(w, 0.95, 1.1),
+            height,
+            0.66 * long,
+            0.02,
+            choose(w, 1, 2, 4),
+        )
         detail(w, load, 0.5)
         if chance(w, 0.4):
             i = box(w, 0, r + 0.2 + height, -0.33 * long, 0.85 * a, height, 0.6 * long, 0.0, 3)
@@ -251,7 +261,19 @@ def tanks(w):
         row(w, i, 4, 0.105, 0)
         texture(w, i, TWO_TONE, 1.0, 0.05, choose(w, 4, 1))
     elif extra == 2:
-        limb(w, -0.6 * tr, ty + 1.6 * hh, tz - 0.5 * tr, -0.7 * tr, ty + 2 * hh + 0.35, tz - 0.6 * tr, 0.015, 0.012, 0.0, 3)
+        limb(
+            w,
+            -0.6 * tr,
+            ty + 1.6 * hh,
+            tz - 0.5 * tr,
+            -0.7 * tr,
+            ty + 2 * hh + 0.35,
+            tz - 0.6 * tr,
+            0.015,
+            0.012,
+            0.0,
+            3,
+        )
     else:
         i = part(w, ELLIPSOID, tr, ty + hh, tz, 0.06, 0.6 * hh, 0.6 * hh, 0.0, 0.0, choose(w, 2, 4))
         operation(w, i, PAINT, 0.0)
@@ -349,7 +371,19 @@ def teapots(w):
         lid = 0.88 * h
         i = torus(w, 0, lid - 0.02, 0, 0.52 * r, 0.02, 0)
         i = dome(w, 0, lid - 0.03, 0, 0.5 * r, uniform(w, 0.2, 0.4) * h, 0.5 * r, 0.0, choose(w, 0, 0, 1))
-        limb(w, 0, lid + 0.1, 0, 0, lid + uniform(w, 0.15, 0.22), 0, 0.03, uniform(w, 0.05, 0.075), 0.01, choose(w, 0, 0, 2))
+        limb(
+            w,
+            0,
+            lid + 0.1,
+            0,
+            0,
+            lid + uniform(w, 0.15, 0.22),
+            0,
+            0.03,
+            uniform(w, 0.05, 0.075),
+            0.01,
+            choose(w, 0, 0, 2),
+        )
         out, up = uniform(w, 0.2, 0.35), uniform(w, 0.3, 0.9) * h
         limb(w, 0.75 * r, -0.3 * h, 0, r + 0.5 * out, 0.1 * h, 0, uniform(w, 0.09, 0.13), 0.07, 0.08, 0)
         limb(w, r + 0.5 * out, 0.1 * h, 0, r + out, up, 0, 0.07, 0.035, 0.05, 0)
@@ -418,7 +452,15 @@ def handled(w):
         arc(w, 0, 0.6 * h, 0, 1.05 * r, thin, 92, choose(w, 0, 1, 3))
         if chance(w, 0.5):
             for _ in range(2 + pick(w, 4)):
-                ball(w, uniform(w, -0.5, 0.5) * r, 0.5 * h, uniform(w, -0.5, 0.5) * r, uniform(w, 0.1, 0.16), 0.0, pick(w, 5))
+                ball(
+                    w,
+                    uniform(w, -0.5, 0.5) * r,
+                    0.5 * h,
+                    uniform(w, -0.5, 0.5) * r,
+                    uniform(w, 0.1, 0.16),
+                    0.0,
+                    pick(w, 5),
+                )
     elif kind == 3:  # pan
         cone(w, 0, 0, 0, uniform(w, 0.06, 0.2), r, 1.1 * r, 0.02, choose(w, 0, 3))
         i = cone(w, 0, 0.05, 0, 0.2, 0.85 * r, 1.0 * r, 0.0, choose(w, 3, 4))
@@ -453,7 +495,15 @@ def hollow(w):
             cone(w, 0, -0.34, 0, 0.08, 0.5 * r, 0.35 * r, 0.01, 0)
         if chance(w, 0.4):
             for _ in range(2 + pick(w, 5)):
-                ball(w, uniform(w, -0.5, 0.5) * r, -0.05, uniform(w, -0.5, 0.5) * r, uniform(w, 0.12, 0.18), 0.0, pick(w, 6))
+                ball(
+                    w,
+                    uniform(w, -0.5, 0.5) * r,
+                    -0.05,
+                    uniform(w, -0.5, 0.5) * r,
+                    uniform(w, 0.12, 0.18),
+                    0.0,
+                    pick(w, 6),
+                )
     elif kind == 1:  # open box
         a, b, c = uniform(w, 0.3, 0.5), uniform(w, 0.15, 0.35), uniform(w, 0.25, 0.4)
         i = box(w, 0, 0, 0, a, b, c, 0.01, 0)
@@ -650,7 +700,17 @@ def carved(w):
     texture(w, i, RAYS, choose(w, 24.0, 32.0, 40.0), 0.0, choose(w, 3, 1))
     torus(w, 0, tall + 0.01, 0, 0.97 * r, uniform(w, 0.02, 0.045), 0)
     if chance(w, 0.65):
-        i = cone(w, 0, -0.04, 0, uniform(w, 0.04, 0.08), uniform(w, 0.3, 0.5), uniform(w, 0.28, 0.48), 0.01, choose(w, 0, 1, 5))
+        i = cone(
+            w,
+            0,
+            -0.04,
+            0,
+            uniform(w, 0.04, 0.08),
+            uniform(w, 0.3, 0.5),
+            uniform(w, 0.28, 0.48),
+            0.01,
+            choose(w, 0, 1, 5),
+        )
         if woody:
             texture(w, i, WOOD, uniform(w, 20.0, 40.0), 0.4, 1)
         if chance(w, 0.4):

@@ -159,7 +159,11 @@ def reach(P, count, cx, cy, cz):
                     for start in range(2):
                         fx, fz = 1.0 - 2.0 * mx, 1.0 - 2.0 * mz
                         sign = 0.05 if start == 0 else -0.05
-                        dx, dy, dz = fx * P[i, CX] - cx + sign, P[i, CY] - cy + 1.2 * sign, fz * P[i, CZ] - cz + 0.8 * sign
+                        dx, dy, dz = (
+                            fx * P[i, CX] - cx + sign,
+                            P[i, CY] - cy + 1.2 * sign,
+                            fz * P[i, CZ] - cz + 0.8 * sign,
+                        )
                         for _ in range(4):
                             px, py, pz = copy_support(P, i, copy, fx, fz, dx, dy, dz)
                             dx, dy, dz = px - cx, py - cy, pz - cz

@@ -150,7 +150,7 @@ def limb(w, x0, y0, z0, x1, y1, z1, r0, r1, smooth, colour):
 
 
 def turn(w, i, yaw_deg, pitch_deg, roll_deg):
-    """Turn primitive i about its centre: roll about z, then pitch about x (+: front down), then yaw about y (+: to +x)."""
+    """Turn primitive i about its centre: roll about z, pitch about x (+: front down), yaw about y (+: to +x)."""
     r = w.rows[i]
     a, b, c = yaw_deg * math.pi / 180.0, pitch_deg * math.pi / 180.0, roll_deg * math.pi / 180.0
     sa, ca, sb, cb, sc, cc = math.sin(a), math.cos(a), math.sin(b), math.cos(b), math.sin(c), math.cos(c)

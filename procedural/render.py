@@ -69,7 +69,12 @@ def render_views(
     shape = (m, views, size, size, 4)
     if out is None:
         out = torch.empty(shape, dtype=torch.uint8, device=device)
-    if tuple(out.shape) != shape or out.dtype != torch.uint8 or not out.is_contiguous() or out.device.type != device.type:
+    if (
+        tuple(out.shape) != shape
+        or out.dtype != torch.uint8
+        or not out.is_contiguous()
+        or out.device.type != device.type
+    ):
         raise UserError(f"out must be a contiguous uint8 {list(shape)} on {device}, got {out.dtype} {list(out.shape)}")
     yaw_deg = np.degrees(objects.materials[:, YAW].astype(np.float64))
     cameras = orbit_frames(azimuths - yaw_deg[:, None], elevations, radius)

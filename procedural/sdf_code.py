@@ -191,7 +191,9 @@ def smooth_min(a, b, k):
 def bump(material, x, y, z):
     """Displacement of the surface by the material's bumps, object units."""
     f = material[BUMP_FREQUENCY]
-    wave = math.sin(f * x + 1.3 * math.sin(f * 0.6 * y)) * math.sin(f * y + 0.7) * math.sin(f * z + math.sin(f * 0.5 * x))
+    wave = (
+        math.sin(f * x + 1.3 * math.sin(f * 0.6 * y)) * math.sin(f * y + 0.7) * math.sin(f * z + math.sin(f * 0.5 * x))
+    )
     return material[BUMP_HEIGHT] * wave
 
 

@@ -92,8 +92,12 @@ def trace(P, material, mask, ox, oy, oz, dx, dy, dz, pixel):
     margin = 1.5 * material[BUMP_HEIGHT] + 0.01 / material[SCALE]
     t, end = 0.0, 1.0e6
     t, end = slab(ox - material[CENTRE], dx, -material[HALF_BOX] - margin, material[HALF_BOX] + margin, t, end)
-    t, end = slab(oy - material[CENTRE + 1], dy, -material[HALF_BOX + 1] - margin, material[HALF_BOX + 1] + margin, t, end)
-    t, end = slab(oz - material[CENTRE + 2], dz, -material[HALF_BOX + 2] - margin, material[HALF_BOX + 2] + margin, t, end)
+    t, end = slab(
+        oy - material[CENTRE + 1], dy, -material[HALF_BOX + 1] - margin, material[HALF_BOX + 1] + margin, t, end
+    )
+    t, end = slab(
+        oz - material[CENTRE + 2], dz, -material[HALF_BOX + 2] - margin, material[HALF_BOX + 2] + margin, t, end
+    )
     near = 1.0
     if t > end:
         return -1.0, near

@@ -9,8 +9,10 @@ from procedural.families import Objects, sample_view_angles
 from procedural.render import render_views
 
 
-def contact_sheet(objects: Objects, seeds: np.ndarray, path: Path, columns: int = 4, size: int = 128, device: str = "cpu"):
-    """Write a sheet: each object as four views side by side (two sources, one from behind, one other), `columns` a row."""
+def contact_sheet(
+    objects: Objects, seeds: np.ndarray, path: Path, columns: int = 4, size: int = 128, device: str = "cpu"
+):
+    """Write a sheet, `columns` objects a row, each as four views side by side: three sources and one other."""
     azimuths, elevations = sample_view_angles(seeds)
     chosen = [0, 1, 2, 5]
     pictures = render_views(objects, azimuths[:, chosen], elevations[:, chosen], size, device)

@@ -118,7 +118,11 @@ def texture_share(P, i, x, y, z):
         share = 0.5 * (1.0 if math.sin(f * x) > amount else 0.0) + 0.5 * (1.0 if math.sin(f * y) > amount else 0.0)
     elif kind < 14.5:  # worn: scratches and chips
         n = cloud_noise(f * x, f * y, f * z, seed)
-        share = smoothstep(amount, amount + 0.05, n) * (0.4 + 0.6 * value_noise(5.0 * f * x, 5.0 * f * y, 5.0 * f * z, seed))
+        share = smoothstep(amount, amount + 0.05, n) * (
+            0.4 + 0.6 * value_noise(5.0 * f * x, 5.0 * f * y, 5.0 * f * z, seed)
+        )
     else:  # fur: fine streaks along y
-        share = amount * value_noise(4.0 * f * x, f * y + 2.0 * value_noise(f * x, f * y, f * z, seed), 4.0 * f * z, seed)
+        share = amount * value_noise(
+            4.0 * f * x, f * y + 2.0 * value_noise(f * x, f * y, f * z, seed), 4.0 * f * z, seed
+        )
     return share
