@@ -10,6 +10,10 @@ from torch import Tensor
 
 from errors import UserError
 
+# A gap of radius r is a leak, up to _LEAK_FACTOR * seal_voxels, where a ball of _HOLLOW_FACTOR * r fits behind it.
+_LEAK_FACTOR = 4
+_HOLLOW_FACTOR = 3
+
 
 def smooth_field(density: Tensor, sigma_voxels: float = 0.7) -> Tensor:
     """`density` [X, Y, Z] blurred by a Gaussian of `sigma_voxels`: evens out the bumps of single splats; 0 copies."""
@@ -26,69 +30,62 @@ def smooth_field(density: Tensor, sigma_voxels: float = 0.7) -> Tensor:
 def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
     """Raise the density in hollows that are shut off from the outside, so that no surface is made there.
 
-    A node is inside where density >= iso; a hollow is a set of other nodes, joined by faces, that does not reach the
-    grid's border. With seal_voxels = r > 0 the outside may not pass gaps that a ball of about r voxels does not pass:
-    hollows behind pinholes up to about 2 r voxels wide are filled as well, and so are the pinholes. Wider openings, as
-    that of a cup, stay open, and dents in the skin that lead nowhere stay as they are.
+    A node is inside where density >= iso. The outside is what a ball of radius r, rolled in from the border, reaches
+    among the other nodes; what it cannot reach is a hollow, if somewhere a ball of radius r fits into it.
+
+    - r = 0: hollows that are wholly shut off, always filled.
+    - r up to seal_voxels: hollows behind pinholes about 2 r wide, filled together with their pinholes.
+    - r up to 4 seal_voxels: only hollows into which a ball of 3 r fits. So a large inside behind a rather small gap is
+      a leak, while cups and bowls, as wide at the opening as inside, stay open. Dents that lead nowhere stay as well.
 
     Args:
         density: [X, Y, Z].
         iso: threshold, as for extract_mesh.
-        seal_voxels: r; 0 fills only what is wholly shut off.
+        seal_voxels: see above; 0 fills only what is wholly shut off.
     Returns:
         A new field; filled nodes hold 2 iso - density, above the threshold by what they were below it.
     """
+    from scipy.ndimage import distance_transform_edt
+
     if seal_voxels < 0:
         raise UserError(f"mesh.seal={seal_voxels} must not be negative")
     field = density.detach().cpu().numpy()
-    # The border stands for the outside, also where the object touches the end of the grid.
-    inside = np.pad(field >= iso, seal_voxels + 1)
-    hollow = _shut_off(inside)
-    if seal_voxels:
-        shut = _erode(_dilate(inside, seal_voxels), seal_voxels)  # morphological closing
-        behind = _shut_off(shut) & ~inside
-        # What the closing added counts where it borders on such a hollow: those are its pinholes.
-        hollow |= behind | (_reached(shut & ~inside, _dilate(behind, 1)) if behind.any() else False)
-        hollow |= _shut_off(inside | hollow)  # corners that the closing had cut off
-    margin = slice(seal_voxels + 1, -(seal_voxels + 1))
-    hollow = hollow[margin, margin, margin]
-    return torch.from_numpy(np.where(hollow, 2 * iso - field, field).astype(field.dtype)).to(density.device)
+    largest_radius = _LEAK_FACTOR * seal_voxels
+    # Room for the largest ball all around: also where the object touches the end of the grid, the outside is outside.
+    margin = largest_radius + 2
+    solid = np.pad(field >= iso, margin)
+    solid |= _unreached(~solid)
+    if seal_voxels and solid.any():
+        room = distance_transform_edt(~solid)  # to the nearest inside node, in voxels
+        for radius in range(1, min(largest_radius, int(room.max())) + 1):
+            wanted = radius if radius <= seal_voxels else _HOLLOW_FACTOR * radius
+            cores = _unreached(room > radius)
+            if not (room[cores] >= wanted).any():
+                continue
+            hollow = _holding(cores, room >= wanted)
+            reached = distance_transform_edt(~((room > radius) & ~cores)) <= radius
+            solid |= _holding(~solid & ~reached, hollow)
+            solid |= _unreached(~solid)
+            room = distance_transform_edt(~solid)
+    inner = slice(margin, -margin)
+    filled = solid[inner, inner, inner] & (field < iso)
+    return torch.from_numpy(np.where(filled, 2 * iso - field, field).astype(field.dtype)).to(density.device)
 
 
-def _shut_off(inside: np.ndarray) -> np.ndarray:
-    """Nodes outside `inside` that no path over neighbouring nodes joins to the corner of the (padded) array."""
+def _unreached(free: np.ndarray) -> np.ndarray:
+    """Nodes of `free` that no path over neighbours in `free` joins to the corner of the (padded) array."""
     from scipy.ndimage import label
 
-    labels, _ = label(~inside)
-    return ~inside & (labels != labels[0, 0, 0])
+    labels, _ = label(free)
+    return free & (labels != labels[0, 0, 0])
 
 
-def _reached(mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+def _holding(mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
     """The parts of `mask`, joined by faces, edges or corners, that hold a node of `seeds`."""
     from scipy.ndimage import label
 
     labels, count = label(mask, structure=np.ones((3, 3, 3)))
-    touched = np.zeros(count + 1, dtype=bool)
-    touched[labels[seeds]] = True
-    touched[0] = False
-    return touched[labels]
-
-
-def _dilate(mask: np.ndarray, radius: int) -> np.ndarray:
-    """`mask` grown by about a ball: steps to the 6 and to the 26 neighbours in turn."""
-    grown = mask.copy()
-    for step in range(radius):
-        source = grown.copy()
-        for axis in range(3):
-            if step % 2:  # growing what has grown along the other axes reaches the 26 neighbours
-                source = grown.copy()
-            ahead, behind = [slice(None)] * 3, [slice(None)] * 3
-            ahead[axis], behind[axis] = slice(1, None), slice(None, -1)
-            grown[tuple(ahead)] |= source[tuple(behind)]
-            grown[tuple(behind)] |= source[tuple(ahead)]
-    return grown
-
-
-def _erode(mask: np.ndarray, radius: int) -> np.ndarray:
-    """The opposite of _dilate: the outside grown by the same steps; nodes beyond the array count as inside."""
-    return ~_dilate(~mask, radius)
+    held = np.zeros(count + 1, dtype=bool)
+    held[labels[seeds & mask]] = True
+    held[0] = False
+    return held[labels]
