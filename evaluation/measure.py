@@ -217,6 +217,8 @@ def _kept_arrays(gaussians: Gaussians, mesh: Mesh, pictures: dict[str, Tensor]) 
     kept = {f"gaussians.{name}": value.detach().cpu().numpy() for name, value in gaussians.tensors().items()}
     kept |= {"mesh.vertices": mesh.vertices, "mesh.faces": mesh.faces}
     for name, rgb in pictures.items():
+        if name in ("copy", "mean_object"):  # follow from the truth
+            continue
         kept[f"pictures.{name}"] = (rgb.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
     return kept
 

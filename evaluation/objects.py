@@ -68,8 +68,8 @@ class HeldOut:
     mean_alpha: Tensor
 
 
-def render_truth(version: str, count: int, device: str = "cpu") -> Truth:
-    """Render the first `count` held-out objects of a version."""
+def render_truth(version: str, count: int) -> Truth:
+    """Render the first `count` held-out objects of a version, on the CPU: every machine is to see the same."""
     import procedural  # compiles kernels when used
 
     if version not in VERSIONS:
@@ -84,8 +84,7 @@ def render_truth(version: str, count: int, device: str = "cpu") -> Truth:
     view_elevations = np.repeat(elevations[:, None], len(offsets), axis=1)
 
     def render(azimuths_deg: np.ndarray, elevations_deg: np.ndarray, size: int) -> np.ndarray:
-        images = procedural.render_views(objects, azimuths_deg, elevations_deg, size=size, device=device)
-        return torch.as_tensor(images).cpu().numpy()  # uint8 [N, V, S, S, 4]
+        return procedural.render_views(objects, azimuths_deg, elevations_deg, size=size).numpy()  # [N, V, S, S, 4]
 
     return Truth(
         version,

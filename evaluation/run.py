@@ -139,7 +139,7 @@ def _rendered_truth(settings: Settings, path: Path, code: str) -> Truth:
     if truth is None or len(truth) != count:
         started_s = time.perf_counter()
         logger.info("rendering the truth of %d objects ...", count)
-        truth = render_truth(settings.version, count, settings.device)
+        truth = render_truth(settings.version, count)
         save_truth(truth, path, code)
         logger.info("rendering the truth: %.1f s", time.perf_counter() - started_s)
     return truth

@@ -43,6 +43,7 @@ def test_means_are_over_all_views_and_objects():
     assert summary["mean"]["splats.psnr"] == 20.0
     assert summary["by_azimuth"]["splats"]["psnr"] == {"40": 20.0, "80": 20.0}
     assert summary["mean"]["surface.mesh.fscore"] == 0.8 and summary["mean"]["seconds.pipeline"] == 15.0
+    assert summary["median_seconds"] == {"fit": 10.0, "pipeline": 15.0}
     assert summary["peak_memory_mb"] == {"host": 101.0}
 
 

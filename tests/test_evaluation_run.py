@@ -15,7 +15,7 @@ from evaluation import fingerprint
 from evaluation.run import Settings, evaluate
 from scripts import evaluate as script
 
-CHANGES = ("seconds", "peak_memory_mb", "wall_s", "evaluated_now", "machine", "commit")
+CHANGES = ("seconds", "median_seconds", "peak_memory_mb", "wall_s", "evaluated_now", "machine", "commit")
 
 
 def settings_for(folder, **changes) -> Settings:
@@ -164,8 +164,9 @@ def test_files_and_the_form_of_a_result(whole):
     }  # fmt: skip
     assert {"fit", "mesh", "extract", "measure", "pipeline"} <= set(one["seconds"])
     assert set(summary) == {
-        "format", "version", "objects", "mean", "by_azimuth", "targets", "peak_memory_mb", "per_object", "failed",
-        "config", "baselines", "device", "made_by", "commit", "machine", "wall_s", "evaluated_now",
+        "format", "version", "objects", "mean", "median_seconds", "by_azimuth", "targets", "peak_memory_mb",
+        "per_object", "failed", "config", "baselines", "device", "made_by", "commit", "machine", "wall_s",
+        "evaluated_now",
     }  # fmt: skip
     assert json.loads((folder / "out" / "summary-v1.json").read_text()) == summary
     assert "| splats |" in (folder / "out" / "summary-v1.md").read_text()
