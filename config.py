@@ -52,6 +52,7 @@ class PriorConfig:
 class FitConfig:
     # The first Gaussians
     init: str = "hull"  # hull (carved from the first views) | ball (grey, radius 0.5)
+    hull_agreement: float = 0.75  # share of the first views that must cover a point of the hull
     points: int = 5000  # Gaussians at the start
     init_opacity: float = 0.5  # their opacity
     # The views that the prior imagines, and their noise levels
@@ -118,6 +119,7 @@ class FitConfig:
             _require_between(f"fit.{key}", getattr(self, key), 0, 10_000_000)
         for key in (
             "inversion_guidance", "eta", "guidance_low", "guidance_high", "prune_opacity", "final_opacity",
+            "hull_agreement",
         ):  # fmt: skip
             _require_between(f"fit.{key}", getattr(self, key), 0.0, 1.0)
         for key in ("t_start", "t_end", "inversion_ratio", "init_opacity"):
@@ -168,11 +170,11 @@ class TextureConfig:
     size: int = 1024  # side of the albedo picture in pixels
     unwrap: str = "auto"  # auto: uvunwrap, or the simple atlas where that fails | uvunwrap | simple
     render_size: int = 256  # side in pixels of the views that the texture is taken from
-    passes: int = 3  # rounds that draw the textured mesh, compare and correct; 0: the blend of the views alone
+    passes: int = 2  # rounds that draw the textured mesh, compare and correct; 0: the blend of the views alone
     reference: bool = True  # let the front keep the detail of the source picture
 
     def __post_init__(self) -> None:
-        _require_between("texture.size", self.size, 16, 16384)
+        _require_between("texture.size", self.size, 16, 8192)
         choices = ("auto", "uvunwrap", "simple")
         _require(self.unwrap in choices, "texture.unwrap", self.unwrap, ", ".join(choices))
         _require_between("texture.render_size", self.render_size, 16, 4096)

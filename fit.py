@@ -174,7 +174,7 @@ def first_gaussians(
     found = None
     if config.init == "hull" and targets.alpha is not None:
         seen = targets if reference is None else view_sets.concatenate([targets, reference])
-        found = hull_points(seen.rgb, seen.alpha, seen.cameras, config.points, generator)
+        found = hull_points(seen.rgb, seen.alpha, seen.cameras, config.points, generator, config.hull_agreement)
         if found is None:
             logger.warning("the first views have no common hull: starting from a ball")
     points, colours = found if found is not None else ball_points(config.points, generator)

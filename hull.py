@@ -45,7 +45,13 @@ def sample_view(image: Tensor, cameras: Cameras, view: int, points: Tensor) -> T
 
 
 def hull_points(
-    rgb: Tensor, alphas: Tensor, cameras: Cameras, count: int, generator: torch.Generator, inner: float = 0.25
+    rgb: Tensor,
+    alphas: Tensor,
+    cameras: Cameras,
+    count: int,
+    generator: torch.Generator,
+    agreement: float = 0.75,
+    inner: float = 0.25,
 ) -> tuple[Tensor, Tensor] | None:
     """Points in the visual hull, coloured from the views that face them.
 
@@ -53,12 +59,13 @@ def hull_points(
         rgb, alphas: V views [V, H, W, 3] over white and [V, H, W].
         count: number of points.
         generator: on the CPU.
+        agreement: share of the views that must cover a point.
         inner: share of the points inside, where no view looks; they make the object solid for the density field.
     Returns:
         Positions and colours, each [count, 3]; None where the silhouettes have nothing in common.
     """
     resolution = 64
-    occupied = carve(alphas, cameras, resolution)
+    occupied = carve(alphas, cameras, resolution, agreement)
     filled = occupied.to(alphas.dtype)[None, None]
     eroded = -torch.nn.functional.max_pool3d(-filled, 3, stride=1, padding=1)  # the border counts as inside: harmless
     inside = eroded[0, 0] > 0.5
