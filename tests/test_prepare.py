@@ -2,6 +2,7 @@
 
 import io
 import logging
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -339,3 +340,10 @@ def test_large_opaque_pictures_are_cut_at_reduced_size(tmp_path):
     prepared = prepare_image(save(tmp_path, picture), AUTO, 128)
     # An ellipse of half-axes 51.2 and 30.7 pixels.
     assert prepared.alpha.sum().item() == pytest.approx(np.pi * 51.2 * 30.72, rel=0.01)
+
+
+def test_the_sample_picture():
+    prepared = prepare_image(Path(__file__).parent.parent / "assets" / "sample.png", AUTO)
+    assert prepared.source == "alpha channel" and not prepared.warnings
+    left, _, right, _ = extent(prepared.alpha)
+    assert right - left > 190  # its longer side is the horizontal one: 204.8, less where the roof ends in a point
