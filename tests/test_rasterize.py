@@ -108,7 +108,7 @@ def test_cpu_agrees_with_the_reference_in_float64(scene, n, sh_degree, views, si
     cameras = orbit_cameras([10.0, 130.0, 255.0][:views], [5.0, 35.0, -50.0][:views], width=size[0], height=size[1])
     background = torch.tensor([[1.0, 0.5, 0.0]])
     band = near_threshold(gaussians, cameras, 3e-5)
-    assert band.float().mean() < 0.03  # measured: at most 1.6 % (needles)
+    assert band.float().mean() < 0.02  # measured: at most 0.55 % (opaque)
     mask = (~band).double()
     fast, fast_gradients = draw_with_gradients(gaussians, cameras, "cpu", mask, background)
     exact, exact_gradients = draw_with_gradients(gaussians.double(), cameras, "reference", mask, background)
@@ -299,16 +299,14 @@ def test_batch_of_cameras_draws_what_each_draws_alone(generator):
 
 def test_picture_does_not_depend_on_where_tiles_lie(generator):
     """A window cut out of the camera's image shows what the whole image shows there."""
-    gaussians = scenes.mixed(150, generator)
+    gaussians = scenes.ball(300, generator)  # all of it within both fields of view, so that no slope is clamped
     camera = orbit_cameras([40.0], [10.0], width=64, height=48)
     intrinsics = camera.Ks.clone()
     intrinsics[:, :2, 2] -= torch.tensor([7.0, 5.0])
-    # The same clamp of the slopes, that is the same field of view, on the right and below: the window reaches the edge.
-    window = Cameras(camera.viewmats, intrinsics, 57, 43)
-    whole, part = draw(gaussians, camera), draw(gaussians, window)
-    torch.testing.assert_close(part.rgb, whole.rgb[:, 5:, 7:], atol=1e-2, rtol=0)
-    # Gaussians beside the window have other clamped slopes; measured: 99 % of pixels within 2e-6.
-    assert ((part.rgb - whole.rgb[:, 5:, 7:]).abs() < 1e-5).float().mean() > 0.95
+    whole, part = draw(gaussians, camera), draw(gaussians, Cameras(camera.viewmats, intrinsics, 57, 43))
+    assert whole.alpha.max() > 0.3
+    # Measured: 3e-7, from positions rounded to float32.
+    torch.testing.assert_close(part.rgb, whole.rgb[:, 5:, 7:], atol=2e-6, rtol=0)
 
 
 def test_invisible_gaussians_have_radius_zero_and_no_gradient(generator):
