@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 import views as view_sets
@@ -29,6 +28,7 @@ UPPER_ELEVATION_DEG = 50.0
 HULL_RESOLUTION = 96  # voxels along each side of the carved cube
 HULL_AGREEMENT = 0.9  # share of the views that must cover a voxel: single samples err at their rims
 MEAN_MESH_OBJECTS = 64
+MEAN_MESH_RESOLUTION = 64
 MEAN_MESH_FIRST_SEED = 7_000_000  # training seeds: no held-out object goes into the mean mesh
 OPAQUE_BELOW = 0.97  # of a picture without coverage, what is darker than this in any channel is the object
 
@@ -154,53 +154,22 @@ def empty_mesh() -> Mesh:
     return Mesh(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.int32))
 
 
-def occupancy(mesh: Mesh, resolution: int) -> np.ndarray:
-    """Which voxel centres of the cube +-EXTENT lie inside a closed mesh, bool [R, R, R].
-
-    Every face is drawn on the plane of the x and z axes; along a column in y the number of faces crossed below a voxel
-    tells inside from outside.
-    """
-    spacing = 2 * EXTENT / resolution
-    centres = (np.arange(resolution) + 0.5) * spacing - EXTENT
-    # Off the lattice by a hair, so that no column runs exactly through an edge of a regular mesh.
-    crossings = _count_crossings(mesh.corners, centres + 1.2345e-5, centres, centres - 0.9876e-5)
-    return np.cumsum(crossings, axis=1)[:, :resolution] % 2 == 1
-
-
-@njit(cache=True)
-def _count_crossings(corners, xs, ys, zs):
-    """Faces [F, 3, 3] that column (i, k) crosses below ys[j] and above ys[j - 1]: int32 [X, Y + 1, Z]."""
-    counts = np.zeros((len(xs), len(ys) + 1, len(zs)), np.int32)
-    for f in range(len(corners)):
-        ax, ay, az = corners[f, 0]
-        bx, by, bz = corners[f, 1]
-        cx, cy, cz = corners[f, 2]
-        area = (bx - ax) * (cz - az) - (cx - ax) * (bz - az)
-        if area == 0.0:
-            continue
-        for i in range(np.searchsorted(xs, min(ax, bx, cx)), np.searchsorted(xs, max(ax, bx, cx))):
-            for k in range(np.searchsorted(zs, min(az, bz, cz)), np.searchsorted(zs, max(az, bz, cz))):
-                to_b = ((xs[i] - ax) * (cz - az) - (cx - ax) * (zs[k] - az)) / area
-                to_c = ((bx - ax) * (zs[k] - az) - (xs[i] - ax) * (bz - az)) / area
-                if to_b >= 0.0 and to_c >= 0.0 and to_b + to_c <= 1.0:
-                    counts[i, np.searchsorted(ys, ay + to_b * (by - ay) + to_c * (cy - ay)), k] += 1
-    return counts
-
-
-def mean_object_mesh(resolution: int = HULL_RESOLUTION, count: int = MEAN_MESH_OBJECTS) -> Mesh:
+def mean_object_mesh(resolution: int = MEAN_MESH_RESOLUTION, count: int = MEAN_MESH_OBJECTS) -> Mesh:
     """One fixed mesh: the space that at least half of a fixed set of training objects fill.
 
     Each object is turned as a held-out one would be, so that its source lies at azimuth 0.
     """
     import procedural
+    from procedural.truth import signed_distance
 
     seeds = np.arange(MEAN_MESH_FIRST_SEED, MEAN_MESH_FIRST_SEED + count, dtype=np.int64)
-    azimuths, _ = procedural.held_out_source_angles(seeds)
+    azimuths_deg, _ = procedural.held_out_source_angles(seeds)
     objects = procedural.sample_objects(seeds)
-    total = np.zeros((resolution,) * 3, dtype=np.float32)
-    for index in range(count):
-        mesh = procedural.truth_mesh(objects, index, resolution)
-        turned = turned_to_source(mesh.vertices, float(np.asarray(azimuths).reshape(-1)[index]))
-        total += occupancy(replace(mesh, vertices=turned, vertex_normals=None, vertex_colors=None), resolution)
     spacing = 2 * EXTENT / resolution
-    return surface_of(total / count, 0.5 * spacing - EXTENT, spacing)
+    axis = (np.arange(resolution) + 0.5) * spacing - EXTENT
+    points = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)
+    filled = np.zeros(len(points), np.float32)
+    for index, azimuth_deg in enumerate(azimuths_deg.tolist()):
+        distance = signed_distance(objects, index, turned_to_source(points, -azimuth_deg))
+        filled += np.clip(0.5 - distance / spacing, 0, 1)  # share of the voxel that is inside, nearly
+    return surface_of(filled.reshape((resolution,) * 3) / count, float(axis[0]), spacing)

@@ -151,8 +151,9 @@ def turned_to_source(vertices: np.ndarray, azimuth_deg: float) -> np.ndarray:
 def true_surface(item: HeldOut, resolution: int = SURFACE_RESOLUTION) -> tuple[Mesh, int]:
     """The true surface in the pipeline's frame, and its number of parts."""
     import procedural
+    from procedural.truth import truth_components, truth_mesh
 
     objects = procedural.sample_objects(np.array([item.seed], dtype=np.int64), item.version)
-    mesh = procedural.truth_mesh(objects, 0, resolution)
-    turned = turned_to_source(mesh.vertices, item.azimuth_deg)
-    return Mesh(turned.astype(np.float32), mesh.faces), int(procedural.truth_components(objects, 0))
+    surface = truth_mesh(objects, 0, resolution)
+    vertices = turned_to_source(surface.vertices, item.azimuth_deg)
+    return Mesh(vertices, np.asarray(surface.faces)), truth_components(objects, 0)

@@ -55,14 +55,12 @@ def test_a_mesh_agrees_wholly_with_itself_and_less_with_a_shifted_one():
     assert 0.05 < chamfer < 0.2 and fscore < 0.6
 
 
-def test_occupancy_of_a_ball():
-    resolution = 40
-    inside = baselines.occupancy(ball_mesh(subdivisions=4), resolution)
-    axis = (np.arange(resolution) + 0.5) * 2 * baselines.EXTENT / resolution - baselines.EXTENT
-    x, y, z = np.meshgrid(axis, axis, axis, indexing="ij")
-    distance = np.sqrt((x - CENTRE[0]) ** 2 + (y - CENTRE[1]) ** 2 + (z - CENTRE[2]) ** 2)
-    sure = np.abs(distance - RADIUS) > 0.003  # the triangles cut at most 0.002 into the ball
-    assert np.array_equal(inside[sure], (distance < RADIUS)[sure]) and sure.mean() > 0.98
+def test_the_mean_object_is_one_solid_in_the_middle():
+    mesh = baselines.mean_object_mesh(resolution=24, count=6)
+    assert mesh.is_closed() and 0.02 < mesh.volume < 1.0
+    assert np.abs(mesh.vertices.mean(0)).max() < 0.2
+    again = baselines.mean_object_mesh(resolution=24, count=6)
+    assert np.array_equal(mesh.vertices, again.vertices)
 
 
 def test_turned_surface_is_seen_from_the_front_as_it_was_from_the_side():
