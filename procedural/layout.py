@@ -46,4 +46,5 @@ COUNT = 25  # primitives in use
 WRAP, SHADOW = 26, 27  # softness of the light's edge; strength of the cast shadow
 ALBEDO_NOISE2, ALBEDO_FREQUENCY2 = 28, 29
 YAW = 30  # rad: turn of the object about the world y axis (LIGHT is given in the turned frame already)
+MARGIN = 31  # how far blends and bumps may reach out of HALF_BOX, object units
 MATERIAL_SLOTS = 32

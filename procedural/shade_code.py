@@ -89,7 +89,7 @@ def trace(P, material, mask, ox, oy, oz, dx, dy, dz, pixel):
         (t, near): t < 0 for a miss; near, the least distance over t that the ray met: below `pixel` or so, the
         surface touches the pixel although its centre's ray misses.
     """
-    margin = 1.5 * material[BUMP_HEIGHT] + 0.01 / material[SCALE]
+    margin = material[MARGIN]
     t, end = 0.0, 1.0e6
     t, end = slab(ox - material[CENTRE], dx, -material[HALF_BOX] - margin, material[HALF_BOX] + margin, t, end)
     t, end = slab(

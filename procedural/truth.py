@@ -70,7 +70,7 @@ def _distance_in_frame(objects: Objects, index: int, points: np.ndarray) -> np.n
 def _sample_grid(objects: Objects, index: int, resolution: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Distances on a grid about the object's box (object frame), the first node and the step."""
     material = objects.materials[index].astype(np.float64)
-    half = material[HALF_BOX : HALF_BOX + 3] * 1.05 + material[BUMP_HEIGHT] + 0.02
+    half = material[HALF_BOX : HALF_BOX + 3] * 1.02 + material[MARGIN] + 0.01
     step = 2.0 * half.max() / (resolution - 1)
     counts = np.ceil(2.0 * half / step).astype(int) + 1
     origin = material[CENTRE : CENTRE + 3] - 0.5 * step * (counts - 1)
