@@ -13,6 +13,8 @@ _NO_AREA = 1e-14
 # Copies of a vertex that several sheets shared move apart by this share of the way to their neighbours, so that
 # programs which merge equal positions do not join them again.
 _APART = 0.01
+# The middle of a doubled edge moves by this share of the way to the corners across, off the line of the other edge.
+_ASIDE = 0.1
 
 
 def weld(mesh: Mesh) -> Mesh:
@@ -82,6 +84,39 @@ def split_nonmanifold(mesh: Mesh) -> Mesh:
     return Mesh(vertices.astype(mesh.vertices.dtype), faces)
 
 
+def split_double_edges(mesh: Mesh) -> Mesh:
+    """Where two vertices are joined by several edges, all but one get a vertex in their middle.
+
+    Each of those edges has its two faces, so the surface is sound, but index triples alone cannot tell them apart.
+    """
+    for _ in range(10):
+        first, second, _ = _paired_edges(mesh)
+        start, end = mesh.faces.reshape(-1)[first], mesh.faces[:, [1, 2, 0]].reshape(-1)[first]
+        extra = np.flatnonzero(_occurrences(start.astype(np.int64) * len(mesh.vertices) + end))
+        # One edge of a face at a time.
+        touched, chosen = set(), []
+        for pair in extra.tolist():
+            pair_faces = {int(first[pair]) // 3, int(second[pair]) // 3}
+            if len(pair_faces) == 2 and not pair_faces & touched:
+                touched |= pair_faces
+                chosen.append(pair)
+        if not chosen:
+            break
+        vertices, new_faces = list(mesh.vertices), []
+        for pair in chosen:
+            middle = len(vertices)
+            opposite = []
+            for half in (int(first[pair]), int(second[pair])):
+                a, b, c = np.roll(mesh.faces[half // 3], -(half % 3))
+                new_faces += [(a, middle, c), (middle, b, c)]
+                opposite.append(mesh.vertices[c])
+            on_edge = (mesh.vertices[a] + mesh.vertices[b]) / 2
+            vertices.append(on_edge + _ASIDE * (np.mean(opposite, axis=0) - on_edge))
+        kept = np.delete(mesh.faces, sorted(touched), axis=0)
+        mesh = Mesh(np.array(vertices, dtype=mesh.vertices.dtype), np.concatenate([kept, np.array(new_faces)]))
+    return mesh
+
+
 def fill_holes(mesh: Mesh) -> Mesh:
     """Every border closed by a fan of faces around its middle; borders must not touch (see split_nonmanifold)."""
     _, _, open_edges = _paired_edges(mesh)
@@ -113,9 +148,10 @@ def repair(mesh: Mesh) -> Mesh:
     mesh = split_nonmanifold(mesh)
     if mesh.is_closed():
         return mesh
-    mesh = split_nonmanifold(weld(mesh))
-    mesh = fill_holes(remove_degenerate(mesh))
-    return split_nonmanifold(mesh)
+    if len(_paired_edges(mesh)[2]):  # open: perhaps only because equal positions have different indices
+        mesh = split_nonmanifold(remove_degenerate(weld(mesh)))
+        mesh = split_nonmanifold(fill_holes(mesh))
+    return split_double_edges(mesh)
 
 
 def _paired_edges(mesh: Mesh) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
