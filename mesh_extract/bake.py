@@ -18,6 +18,7 @@ from config import TextureConfig
 from gaussians import Gaussians
 from gs_renderer import render
 from mesh_extract.backproject import SurfaceViews, backproject
+from mesh_extract.cleanup import vertex_normals
 from mesh_extract.fill import nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
@@ -148,13 +149,8 @@ def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> SurfaceViews:
 
 
 def with_normals(mesh: Mesh) -> Mesh:
-    """The mesh with float32 vertices and unit vertex normals: its own, or area-weighted ones of the faces."""
-    normals = mesh.vertex_normals
-    if normals is None:
-        normals = np.zeros((len(mesh.vertices), 3))
-        face_normals = mesh.face_normals
-        for corner in range(3):
-            np.add.at(normals, mesh.faces[:, corner], face_normals)
+    """The mesh with float32 vertices and unit vertex normals, its own where it has them."""
+    normals = vertex_normals(mesh) if mesh.vertex_normals is None else mesh.vertex_normals
     lengths = np.linalg.norm(normals, axis=1, keepdims=True)
     normals = np.where(lengths > 0, normals / np.where(lengths > 0, lengths, 1.0), (0.0, 1.0, 0.0))
     return Mesh(mesh.vertices.astype(np.float32), mesh.faces, normals.astype(np.float32), mesh.vertex_colors)
