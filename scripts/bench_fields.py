@@ -44,7 +44,8 @@ def main() -> int:
     cut, slack = extract_fields_exact(gaussians, coarse, CUTOFF)
     grid = GridSpec.cube(-1, 1, options.resolution)
     print(
-        f"N = {options.points}, R = {options.resolution}, CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
+        f"N = {options.points}, R = {options.resolution}, CPU, {torch.get_num_threads()} threads, "
+        f"torch {torch.__version__}"
     )
     print(f"{'backend':10} {'median s':>10} {'spread s':>18} {'ratio':>8} {'error':>10} {'same cut-off':>13}")
 
@@ -65,10 +66,8 @@ def main() -> int:
             seconds.append(time.perf_counter() - started_s)
         median = statistics.median(seconds)
         slowest = slowest or median
-        spread = f"{min(seconds):.3f} to {max(seconds):.3f}"
-        print(
-            f"{name:10} {median:10.3f} {spread:>18} {slowest / median:7.1f}x {error:10.1e} {float(rounding.max()):13.1e}"
-        )
+        timing = f"{median:10.3f} {f'{min(seconds):.3f} to {max(seconds):.3f}':>18} {slowest / median:7.1f}x"
+        print(f"{name:10} {timing} {error:10.1e} {float(rounding.max()):13.1e}")
     return int(wrong)
 
 

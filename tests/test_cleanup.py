@@ -183,7 +183,9 @@ def test_two_edges_between_the_same_vertices_are_told_apart():
     ring = Mesh(vertices, faces)
     assert not ring.is_closed()
     apart = split_double_edges(ring)
-    assert apart.is_closed() and apart.euler_number() == 0 and apart.components()[0] == 1
+    # Which of the four faces at such an edge belong together is free: one ring or six cushions, closed either way.
+    assert apart.is_closed() and len(apart.vertices) == 12 + 6
+    assert np.linalg.norm(apart.face_normals, axis=1).min() > 0
 
 
 def test_decimation_keeps_every_part():

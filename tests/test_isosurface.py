@@ -264,3 +264,40 @@ def test_auto_threshold_of_nothing_to_see(caplog):
     with caplog.at_level(logging.WARNING):
         auto_threshold(single(), extract_fields(single(), grid), grid, lambda g, c: torch.full((len(c), 160, 160), 0.2))
     assert "no threshold matches" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("log_scale", "logit", "quat", "count"),
+    [
+        (-3.0, 2.0, (1.0, 0.0, 0.0, 0.0), 1),
+        (-3.0, -6.907, (1.0, 0.0, 0.0, 0.0), 100),  # all together at most 0.1
+        (-3.0, 2.0, (0.0, 0.0, 0.0, 0.0), 1),
+        (-11.513, 2.0, (1.0, 0.0, 0.0, 0.0), 1),  # sigma 1e-5: 17 steps of float32 at 0.3 a voxel
+        (2.0, 2.0, (1.0, 0.0, 0.0, 0.0), 1),
+    ],
+    ids=["one", "hundred faint", "zero quaternion", "tiny", "huge"],
+)
+@pytest.mark.parametrize("mean", [0.3, 0.0])
+def test_odd_sets_become_a_closed_mesh_or_a_named_error(log_scale, logit, quat, count, mean):
+    gaussians = Gaussians(
+        torch.full((count, 3), mean),
+        torch.tensor([quat]).repeat(count, 1),
+        torch.full((count, 3), log_scale),
+        torch.full((count,), logit),
+        torch.zeros(count, 1, 3),
+        torch.zeros(count, 0, 3),
+    )
+    grid = GridSpec.around(gaussians, 32)
+    density = smooth_field(extract_fields(gaussians, grid), 0.7)
+    if count == 100:
+        with pytest.raises(UserError, match="mesh.iso=auto: the Gaussians draw next to nothing"):
+            auto_threshold(gaussians, density, grid)
+        iso = 0.05
+    else:
+        iso = auto_threshold(gaussians, density, grid)
+    mesh, report = clean_mesh(extract_mesh(fill_cavities(density, iso, 2), grid, iso), 500, smooth_iterations=5)
+    assert report.closed and mesh.is_closed() and report.euler_number == 2 and report.parts == 1
+    # A ball around the mean, of the radius at which the density falls to iso.
+    peak = count / (1 + math.exp(-logit))
+    radius = math.exp(log_scale) * math.sqrt(2 * math.log(peak / iso))
+    assert np.abs(np.linalg.norm(mesh.vertices - mean, axis=1) / radius - 1).max() < 0.15
