@@ -1,6 +1,7 @@
 """Pictures to look at: a sheet with the input and views all around, and a turntable."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cameras import Cameras, orbit_cameras
+from cameras import FOVY_DEG, RADIUS, Cameras, orbit_cameras
 from errors import UserError
 from files import whole_file
 from gaussians import Gaussians
 from gs_renderer import render
+from mesh_extract.bake import moved
 from mesh_extract.mesh_raster import render_mesh
 from mesh_extract.textured import TexturedMesh
 
@@ -21,6 +23,11 @@ TILE_PX = 256
 TURNTABLE_FRAMES = 60
 TURNTABLE_PX = 320
 FRAMES_PER_S = 20
+_LARGEST_BOUND = (
+    1.25  # distance from the origin up to which objects stand in the usual frame, corners of a cube of 0.72
+)
+_SMALLEST_BOUND = 0.2  # below it an object would be a speck there
+_STEEPEST_DEG = 89.0  # from straight above no direction of the picture is up
 _BATCH = 8  # views drawn at once: bounds the memory
 _WHITE = 255
 
@@ -41,7 +48,7 @@ def views_sheet(
     Returns:
         RGB over white, (9 or 8) tiles wide, one or two tiles high.
     """
-    cameras = orbit_cameras(SHEET_AZIMUTHS_DEG, elevation_deg, width=tile_px, height=tile_px)
+    cameras = cameras_around(gaussians if textured is None else textured, SHEET_AZIMUTHS_DEG, elevation_deg, tile_px)
     rows = [np.concatenate(draw_views(what, cameras), axis=1) for what in (gaussians, textured) if what is not None]
     if source_rgba is not None:
         tile = _source_tile(source_rgba, tile_px)
@@ -61,7 +68,31 @@ def turntable_frames(
 ) -> list[np.ndarray]:
     """A full turn in `count` steps, over white: pictures [size_px, size_px, 3], uint8."""
     azimuths_deg = [360.0 * k / count for k in range(count)]
-    return draw_views(what, orbit_cameras(azimuths_deg, elevation_deg, width=size_px, height=size_px))
+    return draw_views(what, cameras_around(what, azimuths_deg, elevation_deg, size_px))
+
+
+def cameras_around(
+    what: Gaussians | TexturedMesh | None, azimuths_deg: Sequence[float], elevation_deg: float, size_px: int
+) -> Cameras:
+    """The project's own cameras around the origin; what does not fit into their pictures gets ones that frame it."""
+    elevation_deg = min(max(elevation_deg, -_STEEPEST_DEG), _STEEPEST_DEG)
+    center, distance = np.zeros(3), RADIUS
+    points = _points(what)
+    if len(points):
+        bound = float(np.linalg.norm(points, axis=1).max())
+        if not _SMALLEST_BOUND < bound < _LARGEST_BOUND:
+            center = (points.min(axis=0) + points.max(axis=0)) / 2
+            bound = max(float(np.linalg.norm(points - center, axis=1).max()), 1e-6)
+            distance = 1.05 * bound / math.sin(math.radians(FOVY_DEG / 2))
+    return moved(orbit_cameras(azimuths_deg, elevation_deg, distance, width=size_px, height=size_px), center)
+
+
+def _points(what: Gaussians | TexturedMesh | None) -> np.ndarray:
+    """Where a thing lies [N, 3], float64, finite."""
+    if what is None:
+        return np.zeros((0, 3))
+    points = what.means.detach().cpu().numpy() if isinstance(what, Gaussians) else what.mesh.vertices
+    return points[np.isfinite(points).all(axis=1)].astype(np.float64)
 
 
 @torch.no_grad()

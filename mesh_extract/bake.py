@@ -112,10 +112,14 @@ def rig(mesh: Mesh, size: int) -> Cameras:
     for ring, (elevation_deg, count) in enumerate(RIG):
         azimuths_deg = [(360.0 * k + 180.0 * (ring % 2)) / count for k in range(count)]
         rings.append(orbit_cameras(azimuths_deg, elevation_deg, distance, RIG_FOVY_DEG, size, size))
-    around_origin = concatenate(rings)
-    viewmats = around_origin.viewmats.clone()
-    viewmats[:, :3, 3] -= viewmats[:, :3, :3] @ torch.as_tensor(center, dtype=viewmats.dtype)
-    return Cameras(viewmats, around_origin.Ks, size, size)
+    return moved(concatenate(rings), center)
+
+
+def moved(cameras: Cameras, offset: np.ndarray) -> Cameras:
+    """The cameras, `offset` [3] (world units) further on, looking the same way."""
+    viewmats = cameras.viewmats.clone()
+    viewmats[:, :3, 3] -= viewmats[:, :3, :3] @ torch.as_tensor(offset, dtype=viewmats.dtype)
+    return Cameras(viewmats, cameras.Ks, cameras.width, cameras.height)
 
 
 @torch.no_grad()

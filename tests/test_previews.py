@@ -84,6 +84,24 @@ def test_turntable_goes_once_round():
     assert tuple(frames[2][TILE // 2, TILE // 2]) == (0, 0, 255)
 
 
+@pytest.mark.parametrize("place, size", [((30.0, -2.0, 5.0), 8.0), ((0.0, 0.0, 0.0), 50.0), ((0.0, 0.0, 0.0), 0.01)])
+def test_objects_of_any_place_and_size_are_framed(place, size):
+    quads = two_colored_quads()
+    vertices = quads.mesh.vertices * size + np.array(place)
+    elsewhere = TexturedMesh(Mesh(vertices, quads.mesh.faces), quads.uvs, quads.uv_faces, quads.texture)
+    for picture in turntable_frames(elsewhere, elevation_deg=90.0, count=4, size_px=TILE):
+        assert (picture[0] == 255).all() and (picture[-1] == 255).all()
+    front = turntable_frames(elsewhere, elevation_deg=0.0, count=1, size_px=TILE)[0]
+    assert tuple(front[TILE // 2, TILE // 2]) == (255, 0, 0)
+    assert 0.2 < (front[..., 1] == 0).mean() < 0.6
+
+
+def test_the_usual_frame_stays():
+    cameras = previews.cameras_around(two_colored_quads(), [0.0, 90.0], 20.0, TILE)
+    usual = orbit_cameras([0.0, 90.0], 20.0, width=TILE, height=TILE)
+    assert torch.equal(cameras.viewmats, usual.viewmats) and torch.equal(cameras.Ks, usual.Ks)
+
+
 def test_gif_plays_in_a_loop_without_flicker(tmp_path):
     frames = turntable_frames(two_colored_quads(), count=8, size_px=TILE)
     still = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
