@@ -151,7 +151,7 @@ def _bounds(gaussians: Gaussians, level: float) -> tuple[np.ndarray, np.ndarray]
     step = longest / (_COARSE_RESOLUTION - 1)
     shape = np.maximum(np.ceil((search_upper - search_lower) / step - 1e-6).astype(int) + 1, 2)
     coarse = GridSpec(tuple(search_lower), step, tuple(shape))
-    occupied = np.argwhere(extract_fields(gaussians, coarse).cpu().numpy() >= level)
+    occupied = np.argwhere(extract_fields(gaussians, coarse, "numba").cpu().numpy() >= level)
     if len(occupied):
         box_lower = np.minimum(box_lower, np.maximum(search_lower + (occupied.min(axis=0) - 1) * step, search_lower))
         box_upper = np.maximum(box_upper, np.minimum(search_lower + (occupied.max(axis=0) + 1) * step, search_upper))

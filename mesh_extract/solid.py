@@ -51,11 +51,18 @@ def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
         raise UserError(f"mesh.seal={seal_voxels} must not be negative")
     field = density.detach().cpu().numpy()
     largest_radius = _LEAK_FACTOR * seal_voxels
-    # Room for the largest ball all around: also where the object touches the end of the grid, the outside is outside.
-    margin = largest_radius + 2
-    solid = np.pad(field >= iso, margin)
+    inside = field >= iso
+    if not inside.any():
+        return density.clone()
+    # Only the box around the inside, with room for the largest ball: where the grid ends at it, that is outside too.
+    box = []
+    for axis in range(3):
+        occupied = np.flatnonzero(inside.any(axis=tuple(other for other in range(3) if other != axis)))
+        box.append(slice(occupied[0], occupied[-1] + 1))
+    box, margin = tuple(box), largest_radius + 2
+    solid = np.pad(inside[box], margin)
     solid |= _unreached(~solid)
-    if seal_voxels and solid.any():
+    if seal_voxels:
         room = distance_transform_edt(~solid)  # to the nearest inside node, in voxels
         for radius in range(1, min(largest_radius, int(room.max())) + 1):
             wanted = radius if radius <= seal_voxels else _HOLLOW_FACTOR * radius
@@ -68,7 +75,9 @@ def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
             solid |= _unreached(~solid)
             room = distance_transform_edt(~solid)
     inner = slice(margin, -margin)
-    filled = solid[inner, inner, inner] & (field < iso)
+    filled = np.zeros_like(inside)
+    filled[box] = solid[inner, inner, inner]
+    filled &= ~inside
     return torch.from_numpy(np.where(filled, 2 * iso - field, field).astype(field.dtype)).to(density.device)
 
 
