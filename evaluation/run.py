@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -165,6 +166,7 @@ def _measure_all(work: Work, pending: list[int]) -> dict[int, str]:
 def _outcomes(work: Work, pending: list[int]) -> Iterator[tuple[int, str | None]]:
     """(index, why it failed or None) of every object, as they are finished."""
     if work.settings.jobs == 1 or len(pending) < 2:
+        _limit_threads(work.settings.threads_per_job)
         truth = load_truth(work.truth_path, work.truth_code)
         for index in pending:
             yield index, _measure_one(work, truth, index)
@@ -172,15 +174,45 @@ def _outcomes(work: Work, pending: list[int]) -> Iterator[tuple[int, str | None]
     # spawn: a forked child would share torch's and numba's thread pools with its parent, and hang.
     context = multiprocessing.get_context("spawn")
     jobs = min(work.settings.jobs, len(pending))
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(work,)) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(work,))
+    with _thread_environment(work.settings.threads_per_job), pool:
         futures = {pool.submit(_measure_in_process, index): index for index in pending}
         try:
             for future in as_completed(futures):
-                error = future.exception()  # a process that died, say for want of memory
-                yield futures[future], future.result() if error is None else f"{type(error).__name__}: {error}"
+                error = future.exception()
+                if error is None:
+                    yield futures[future], future.result()
+                else:  # a fault of the code, or a process that died, say for want of memory: the others go on
+                    logger.error("object %d", futures[future], exc_info=error)
+                    yield futures[future], f"{type(error).__name__}: {error}"
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@contextmanager
+def _thread_environment(threads: int) -> Iterator[None]:
+    """What processes that begin meanwhile read: pools of so many threads, not of one for every core each (0: as is)."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    if threads:
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _limit_threads(threads: int) -> None:
+    """Threads of torch and numba in this process; 0: as they are."""
+    if threads:
+        import numba
+
+        torch.set_num_threads(threads)
+        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
 
 
 _process_work: tuple[Work, Truth] | None = None  # of a child process, set once when it begins
@@ -190,11 +222,7 @@ def _begin_process(work: Work) -> None:
     """Initialise a child process."""
     global _process_work
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    if work.settings.threads_per_job:
-        import numba
-
-        torch.set_num_threads(work.settings.threads_per_job)
-        numba.set_num_threads(min(work.settings.threads_per_job, numba.config.NUMBA_NUM_THREADS))
+    _limit_threads(work.settings.threads_per_job)
     truth = load_truth(work.truth_path, work.truth_code)
     assert truth is not None
     _process_work = work, truth
@@ -282,7 +310,7 @@ def _machine(settings: Settings) -> dict:
         "processor": _processor(),
         "cpus": run_record.usable_cpus(),
         "jobs": settings.jobs,
-        "threads": {name: os.environ.get(name) for name in THREAD_VARIABLES} | {"torch": torch.get_num_threads()},
+        "threads_per_job": settings.threads_per_job or torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if settings.device.startswith("cuda") else None,
         "versions": versions,
     }

@@ -36,7 +36,7 @@ def object_sheet(pictures: dict[str, np.ndarray], result: dict) -> Image.Image:
     return _grid(rows, labels)
 
 
-def overview_sheet(kept: list[tuple[dict, dict[str, np.ndarray]]], columns: int = 2) -> Image.Image:
+def overview_sheet(kept: list[tuple[dict, dict[str, np.ndarray]]], columns: int = 3) -> Image.Image:
     """All objects: for each a line of truth, splats and mesh, in `columns` blocks side by side.
 
     Args:

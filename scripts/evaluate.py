@@ -14,7 +14,6 @@ and .md, overview-<version>.png. Exit code 1 if an object failed; targets missed
 import argparse
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -65,17 +64,6 @@ def parse_indices(text: str | None) -> tuple[int, ...] | None:
         raise UserError(f"--only {text}: expected indices such as 3,5") from None
 
 
-def limit_threads(jobs: int, threads_per_job: int) -> int:
-    """Tell the libraries, before they are imported, how many threads each process may use; returns the number."""
-    if jobs == 1 and threads_per_job == 0:
-        return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = threads_per_job or max(1, cores // jobs)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ[name] = str(threads)
-    return threads
-
-
 def read_summary(path: Path) -> dict:
     if not path.is_file():
         raise UserError(f"--compare {path}: no such file; expected a summary-<version>.json")
@@ -84,20 +72,23 @@ def read_summary(path: Path) -> dict:
 
 def run(options: argparse.Namespace, config: Config) -> int:
     only = parse_indices(options.only)
-    threads = limit_threads(options.jobs, options.threads_per_job)
     prepare_environment(config.cache_dir or None)
     before = read_summary(options.compare[0]) if options.compare else None
 
-    from evaluation import report  # numba and torch are imported here: the environment is set
+    from evaluation import report  # what imports numba and torch comes after the environment is set
 
     if options.compare and len(options.compare) == 2:
         print(report.compare(before, read_summary(options.compare[1])), end="")
         return 0
 
     import pipeline
+    import run_record
     from evaluation.app import APP
     from evaluation.run import Settings, evaluate
 
+    threads = options.threads_per_job
+    if options.jobs > 1 and threads == 0:
+        threads = max(1, run_record.usable_cpus() // options.jobs)
     settings = Settings(
         out=options.out,
         samples=options.samples,
@@ -119,7 +110,8 @@ def run(options: argparse.Namespace, config: Config) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("evaluation").setLevel(logging.INFO)  # not what the app says about every object
     try:
         if options.compare and len(options.compare) > 2:
             raise UserError(f"--compare: expected one or two files, found {len(options.compare)}")

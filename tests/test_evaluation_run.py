@@ -52,6 +52,13 @@ def whole(truth, tmp_path_factory):
     return folder, summary
 
 
+@pytest.fixture(scope="module")
+def plain(truth, tmp_path_factory):
+    """As `whole`, without the baselines that cost time."""
+    folder = tmp_path_factory.mktemp("plain")
+    return folder, evaluate(load_config(), settings_for(folder, baselines=False), DOUBLES, truth)
+
+
 def interrupted_fit(picture, config, device, generator):
     """Stops the run at the second object."""
     if config.elevation > 0:
@@ -85,25 +92,25 @@ def test_measures_find_the_ball(whole):
     assert by_azimuth["40"] > by_azimuth["80"] > by_azimuth["120"]
 
 
-def test_an_interrupted_run_goes_on_and_ends_the_same(whole, truth, tmp_path):
-    _, undisturbed = whole
+def test_an_interrupted_run_goes_on_and_ends_the_same(plain, truth, tmp_path):
+    _, undisturbed = plain
     doubles.calls.clear()
     with pytest.raises(KeyboardInterrupt):
-        evaluate(load_config(), settings_for(tmp_path), replace(DOUBLES, fit=interrupted_fit), truth)
+        evaluate(load_config(), settings_for(tmp_path, baselines=False), replace(DOUBLES, fit=interrupted_fit), truth)
     assert doubles.calls == [0.0] and not (tmp_path / "out" / "summary-v1.json").exists()
     assert not [p for p in (tmp_path / "out").rglob("*") if p.name.startswith(".part-")]
-    summary = evaluate(load_config(), settings_for(tmp_path), DOUBLES, truth)
+    summary = evaluate(load_config(), settings_for(tmp_path, baselines=False), DOUBLES, truth)
     assert doubles.calls == [0.0, 5.0, 10.0]  # the first object is not fitted again
     assert summary["evaluated_now"] == 2
     assert without_times(summary) == without_times(undisturbed)
 
 
-def test_a_finished_run_measures_nothing_again_unless_settings_or_code_change(whole, truth, tmp_path, monkeypatch):
+def test_a_finished_run_measures_nothing_again_unless_settings_or_code_change(plain, truth, tmp_path, monkeypatch):
     folder = tmp_path / "copy"
-    shutil.copytree(whole[0], folder)
+    shutil.copytree(plain[0], folder)
 
     def evaluated(accept_old_code=False, overrides=()) -> int:
-        settings = settings_for(folder, accept_old_code=accept_old_code, only=(1,))
+        settings = settings_for(folder, baselines=False, accept_old_code=accept_old_code, only=(1,))
         return evaluate(load_config(None, overrides), settings, DOUBLES, truth)["evaluated_now"]
 
     assert evaluated() == 0
@@ -121,9 +128,9 @@ def test_one_object_alone_gives_what_it_gives_among_all(whole, truth, tmp_path):
     assert without_times(alone) == without_times(among)
 
 
-def test_processes_give_what_one_process_gives(whole, truth, tmp_path):
-    _, serial = whole
-    settings = settings_for(tmp_path, jobs=2, threads_per_job=1, samples=whole[0] / "samples")
+def test_processes_give_what_one_process_gives(plain, truth, tmp_path):
+    _, serial = plain
+    settings = settings_for(tmp_path, baselines=False, jobs=2, threads_per_job=1)
     parallel = evaluate(load_config(), settings, DOUBLES, truth)
     assert without_times(parallel) == without_times(serial)
 
@@ -171,7 +178,7 @@ def test_files_and_the_form_of_a_result(whole):
     assert json.loads((folder / "out" / "summary-v1.json").read_text()) == summary
     assert "| splats |" in (folder / "out" / "summary-v1.md").read_text()
     with Image.open(objects / "v1-001.png") as sheet, Image.open(folder / "out" / "overview-v1.png") as overview:
-        assert sheet.width == 9 * 34 and sheet.height == 4 * 48 and overview.height == 2 * 3 * 48
+        assert sheet.width == 9 * 34 and sheet.height == 4 * 48 and overview.size == (3 * 5 * 34, 3 * 48)
 
 
 def test_wrong_options_are_one_line(capsys, tmp_path):
