@@ -9,18 +9,9 @@ import math
 
 from procedural.families_v2_figures import block_toys, mascots, people, pets
 from procedural.families_v2_looks import light_v2, palette_v2
-from procedural.families_v2_things import (
-    boxes,
-    cars,
-    carved,
-    handled,
-    hollow,
-    tanks,
-    teapots,
-    thin_things,
-    tokens,
-    trucks,
-)
+from procedural.families_v2_things import boxes, carved, thin_things, tokens
+from procedural.families_v2_vehicles import cars, tanks, trucks
+from procedural.families_v2_ware import handled, hollow, teapots
 from procedural.layout import *
 from procedural.parts import normal, side, uniform
 

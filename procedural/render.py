@@ -98,7 +98,7 @@ def render_views(
         rays = (half_size, inverse_focal)
         launch_centres(primitives, materials, frames, target, near, masks, *rays, np.float32(TILE), near_limit)
         if supersample > 1:
-            edges = torch.nonzero(find_edges(target, near, EDGE_STEP).flatten()).flatten()
+            edges = torch.nonzero(find_edges(target, near, EDGE_STEP).flatten()).flatten().contiguous()
             if len(edges):
                 launch_edges(primitives, materials, frames, target, edges, masks, *rays, supersample, step)
     return out
