@@ -61,6 +61,7 @@ class FitConfig:
     elevation_high: float = 20.0  # and the highest
     plan: str = "continuous"  # how the noise levels are spaced: continuous | grid (the official code's)
     denoise_steps: int = 8  # DDIM steps from noise level 1 to 0; a part of the way takes its share
+    init_denoise_steps: int = 0  # DDIM steps of the initial views; few give the blurred mean; 0: denoise_steps
     rounds: int = 5  # SIR rounds after the initial one
     t_start: float = 0.8  # noise level of the first round
     t_end: float = 0.3  # and of the last
@@ -113,7 +114,8 @@ class FitConfig:
         for key in ("points", "views", "denoise_steps", "memory", "max_points"):
             _require_between(f"fit.{key}", getattr(self, key), 1, 10_000_000)
         for key in (
-            "rounds", "init_steps", "round_steps", "batch_views", "lr_means_steps", "densify_every", "densify_until",
+            "rounds", "init_denoise_steps", "init_steps", "round_steps", "batch_views", "lr_means_steps",
+            "densify_every", "densify_until",
             "entropy_rounds",
         ):  # fmt: skip
             _require_between(f"fit.{key}", getattr(self, key), 0, 10_000_000)

@@ -24,7 +24,7 @@ from gs_renderer import render
 from hull import ball_points, hull_points
 from optimise import SplatOptimiser
 from registry import lookup
-from sir import PLANS, NoisePlan, evaluations, target_views
+from sir import PLANS, NoisePlan, continuous_plan, evaluations, target_views
 from views import Views, from_images, reference_view, to_images
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def fit_gaussians(
     plans = lookup(PLANS, config.plan, "fit.plan")(
         config.denoise_steps, config.rounds, config.t_start, config.t_end, config.inversion_ratio
     )
+    if config.init_denoise_steps:
+        plans[0] = continuous_plan(1.0, 1.0, config.init_denoise_steps)
     device = prepared.rgb.device
     prior.set_source(prepared, elevation_deg)
     reference = reference_view(prepared, prior, elevation_deg)
