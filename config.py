@@ -16,6 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from errors import UserError
 
+MAX_ELEVATION_DEG = 89.0
+
 
 def _require(condition: bool, key: str, value, expected: str) -> None:
     if not condition:
@@ -200,7 +202,7 @@ class Config:
     load: str = ""  # Gaussians (.ply) to mesh instead of fitting a picture
     save_path: str = ""  # name of the run's folder and files; empty: the name of the input
     outdir: str = "outputs"  # folder of all runs
-    elevation: float = 0.0  # degrees from which the picture was taken; positive is above
+    elevation: float | None = None  # degrees from which the picture was taken, positive is above; null: 0, sample 10
     seed: int = 0  # of all random numbers: the same seed gives the same files
     cache_dir: str = ""  # folder of caches; empty: $XDG_CACHE_HOME/turbodreamer or ~/.cache/turbodreamer
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
@@ -211,7 +213,8 @@ class Config:
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def __post_init__(self) -> None:
-        _require_between("elevation", self.elevation, -90.0, 90.0)
+        if self.elevation is not None:  # from straight above or below, no direction of the picture is up
+            _require_between("elevation", self.elevation, -MAX_ELEVATION_DEG, MAX_ELEVATION_DEG)
         _require_between("seed", self.seed, 0, 2**63 - 1)
 
 
@@ -282,4 +285,5 @@ def _described_keys(section: type, prefix: str) -> Iterator[tuple[str, str]]:
         if is_dataclass(item.type):
             yield from _described_keys(item.type, f"{prefix}{item.name}.")
         else:
-            yield f"{prefix}{item.name}={item.default}", comments[item.name]
+            default = "null" if item.default is None else item.default
+            yield f"{prefix}{item.name}={default}", comments[item.name]

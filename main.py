@@ -3,11 +3,12 @@
 import argparse
 import logging
 import sys
+import time
 from pathlib import Path
 
 from config import Config, describe_keys, load_config
 from errors import UserError
-from runtime_env import prepare_environment
+from runtime_env import prepare_environment, process_started_s
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -53,8 +54,14 @@ def resolve_config(options: argparse.Namespace) -> Config:
     return load_config(options.config, overrides)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+def main(arguments: list[str] | None = None, started_s: float | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    Args:
+        arguments: None: those of the process.
+        started_s: when the program started, on the clock of time.perf_counter(); None: now.
+    """
+    started_s = time.perf_counter() if started_s is None else started_s
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
         level = logging.WARNING if options.quiet else logging.INFO
@@ -63,15 +70,23 @@ def main(arguments: list[str] | None = None) -> int:
         prepare_environment(config.cache_dir or None)
         import pipeline  # torch and numba read the environment when they are imported: only now
 
-        pipeline.run(config, pipeline.choose_device(options.device), show_progress=not options.quiet)
+        pipeline.run(config, pipeline.choose_device(options.device), not options.quiet, started_s)
     except UserError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return EXIT_USER_ERROR
+        return _refuse(str(error))
+    except OSError as error:  # writers name their file themselves; this is the rest, such as a full disk for caches
+        return _refuse(str(error))
+    except MemoryError as error:
+        return _refuse(f"not enough memory ({error}); try a smaller mesh.resolution or texture.size")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     return 0
 
 
+def _refuse(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return EXIT_USER_ERROR
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(started_s=process_started_s()))

@@ -1,20 +1,24 @@
 """The flow of a run, one call a stage: picture -> Gaussians -> density -> mesh -> textured mesh -> files."""
 
+import importlib.util
 import logging
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from cameras import Cameras, orbit_cameras
-from config import Config
+from config import Config, MeshConfig
 from errors import UserError
-from files import whole_file
+from files import check_writable, whole_file, whole_files
 from fit import fit_gaussians
 from gaussians import Gaussians
 from mesh_extract import (
     BACKENDS,
     ISOSURFACES,
     GridSpec,
+    Mesh,
     TexturedMesh,
     auto_threshold,
     bake_texture,
@@ -25,6 +29,8 @@ from mesh_extract import (
     fill_cavities,
     smooth_field,
 )
+from mesh_extract.fields import resolve_backend
+from mesh_extract.grid import SURFACE_LEVEL
 from prepare import PreparedImage, prepare_image
 from previews import turntable_frames, views_sheet, write_turntable
 from priors import PRIORS
@@ -36,6 +42,7 @@ from stages import StageTimes
 logger = logging.getLogger(__name__)
 
 SAMPLE_PICTURE = Path(__file__).resolve().parent / "assets" / "sample.png"
+SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
 SPLATS_DEVICE = torch.device("cpu")  # of the rasteriser and the density field
 
 
@@ -50,12 +57,31 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def source_elevation(config: Config) -> float:
+    """Elevation of the picture's camera, degrees: as given; else 0 for a picture of the user's, or the sample's own."""
+    if config.elevation is not None:
+        return config.elevation
+    return 0.0 if config.input or config.load else SAMPLE_ELEVATION_DEG
+
+
 def fit_stage(
     prepared: PreparedImage, config: Config, device: torch.device, generator: torch.Generator, show_progress: bool
 ) -> Gaussians:
     """Gaussians for a prepared picture, under the prior that the configuration names."""
     prior = lookup(PRIORS, config.prior.name, "prior.name")(config.prior, device)
-    return fit_gaussians(prepared, prior, config.fit, config.elevation, generator, show_progress)
+    return fit_gaussians(prepared, prior, config.fit, source_elevation(config), generator, show_progress)
+
+
+def surface(gaussians: Gaussians, settings: MeshConfig, times: StageTimes) -> tuple[Mesh, GridSpec, float]:
+    """The closed surface of the Gaussians as the isosurface method gives it, its grid and its threshold."""
+    with times.stage("density field"):
+        # A threshold below those of `auto` lies farther out: the grid has to reach it.
+        level = SURFACE_LEVEL if settings.iso == "auto" else min(SURFACE_LEVEL, float(settings.iso) / 2)
+        grid = GridSpec.around(gaussians, settings.resolution, level)
+        density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
+    with times.stage("isosurface"):
+        iso = auto_threshold(gaussians, density, grid) if settings.iso == "auto" else float(settings.iso)
+        return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
 
 
 def mesh_stage(
@@ -67,12 +93,7 @@ def mesh_stage(
         reference: the picture, if there is one, and its camera: what it sees keeps its detail in the texture.
     """
     settings = config.mesh
-    with times.stage("density field"):
-        grid = GridSpec.around(gaussians, settings.resolution)
-        density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
-    with times.stage("isosurface"):
-        iso = auto_threshold(gaussians, density, grid) if settings.iso == "auto" else float(settings.iso)
-        raw = extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method)
+    raw, grid, iso = surface(gaussians, settings, times)
     with times.stage("clean mesh"):
         mesh, cleanup = clean_mesh(raw, settings.faces, settings.floaters, settings.smooth_iterations)
     with times.stage("texture"):
@@ -82,7 +103,7 @@ def mesh_stage(
         textured = bake_texture(mesh, gaussians, config.texture, picture)
     report = {
         "grid": {"lower": list(grid.lower), "voxel_size": grid.voxel_size, "shape": list(grid.shape)},
-        "backend": settings.backend,
+        "backend": resolve_backend(settings.backend),
         "iso": iso,
         "raw": {"vertices": len(raw.vertices), "faces": len(raw.faces)},
         **cleanup.to_dict(),
@@ -90,16 +111,22 @@ def mesh_stage(
     return textured, report
 
 
-def run(config: Config, device: torch.device, show_progress: bool = True) -> Path:
+def run(config: Config, device: torch.device, show_progress: bool = True, started_s: float | None = None) -> Path:
     """Run everything that the configuration asks for and write the run's folder; returns the folder.
 
+    Args:
+        started_s: when the program started, on the clock of time.perf_counter(); None: now.
     Raises:
-        UserError: something from outside is wrong; no file of the run is half written.
+        UserError: something from outside is wrong; no file of the run is left, those of an earlier run stay.
     """
-    times = StageTimes()
+    times = StageTimes() if started_s is None else StageTimes(started_s=started_s)
+    times.add("start", times.total_s)
+    config = replace(config, elevation=source_elevation(config))
     source = Path(config.load or config.input or SAMPLE_PICTURE)
     folder = run_folder(config, source)
     _check_names(config)
+    names = _file_names(folder.name, config)
+    check_writable(folder / max(names, key=len))  # before any work
     if config.load:
         with times.stage("load"):
             gaussians, reference = read_gaussians(source), None
@@ -111,52 +138,73 @@ def run(config: Config, device: torch.device, show_progress: bool = True) -> Pat
             generator = torch.Generator().manual_seed(config.seed)
             gaussians = fit_stage(prepared, config, device, generator, show_progress)
     textured, mesh_report = mesh_stage(gaussians, config, reference, times)
-    with times.stage("write files"):
-        files = _write_results(folder, gaussians, textured, reference, config)
-    devices = {"density field": SPLATS_DEVICE.type, "everything else": SPLATS_DEVICE.type}
-    if not config.load:
-        devices = {"prior": device.type, "rasteriser": SPLATS_DEVICE.type, **devices}
-    record = describe_run(config, str(source), devices, times.seconds, mesh_report, files)
-    write_json(record, folder / "run.json")
-    logger.info("%s: %s", folder, ", ".join([*files, "run.json"]))
+    with whole_files(folder) as temporary:
+        _write_results(temporary, names, gaussians, textured, reference, config, times)
+        devices = {"density field": SPLATS_DEVICE.type, "everything else": SPLATS_DEVICE.type}
+        if not config.load:
+            devices = {"prior": device.type, "rasteriser": SPLATS_DEVICE.type, **devices}
+        record = describe_run(config, str(source), devices, times, mesh_report, names[:-1])
+        write_json(record, temporary / names[-1])
+    logger.info("%s: %s", folder, ", ".join(names))
+    logger.info("total: %.2f s", times.total_s)
     return folder
 
 
 def run_folder(config: Config, source: Path) -> Path:
-    """<outdir>/<save_path>; without a name, that of the input, less the `_rgba` that marks cut-out pictures."""
-    return Path(config.outdir) / (config.save_path or source.stem.removesuffix("_rgba"))
+    """<outdir>/<save_path>; without a name, that of the input, less the `_rgba` that marks cut-out pictures.
+
+    Raises:
+        UserError: save_path ends without a name for the files, or one that no file may have.
+    """
+    if not config.save_path:
+        # Names of files may hold what no text file can: control characters, bytes that are no UTF-8.
+        name = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "_", source.stem.removesuffix("_rgba"))
+        return Path(config.outdir) / (name if name.strip(". ") else "asset")
+    folder = Path(config.outdir) / config.save_path
+    if Path(config.save_path).name in ("", "..") or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", config.save_path):
+        raise UserError(f"save_path={config.save_path!r}: expected a name for the run's folder and files, such as cat")
+    return folder
 
 
 def _check_names(config: Config) -> None:
-    """Refuse unknown names before any work."""
+    """Refuse before any work what names something that is not there."""
     lookup(PRIORS, config.prior.name, "prior.name")
     lookup({"auto": None, **BACKENDS}, config.mesh.backend, "mesh.backend")
     lookup(ISOSURFACES, config.mesh.method, "mesh.method")
     if config.input and config.load:
         raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
+    if config.output.turntable == "mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise UserError("output.turntable=mp4 needs imageio-ffmpeg (pip install imageio-ffmpeg); gif needs nothing")
+
+
+def _file_names(name: str, config: Config) -> list[str]:
+    """The files of a run, run.json last."""
+    suffixes = ["_gaussians.ply", ".obj", ".mtl", "_albedo.png", ".glb", "_mesh.ply", "_views.png"]
+    if config.output.turntable != "none":
+        suffixes.append(f"_turntable.{config.output.turntable}")
+    return [*(name + suffix for suffix in suffixes), "run.json"]
 
 
 def _write_results(
     folder: Path,
+    names: list[str],
     gaussians: Gaussians,
     textured: TexturedMesh,
     reference: tuple[PreparedImage, Cameras] | None,
     config: Config,
-) -> list[str]:
-    """Write all files of a run but run.json; returns their names."""
-    name = folder.name
-    files = [
-        f"{name}_gaussians.ply", f"{name}.obj", f"{name}.mtl", f"{name}_albedo.png", f"{name}.glb", f"{name}_mesh.ply",
-        f"{name}_views.png",
-    ]  # fmt: skip
-    write_gaussians(gaussians, folder / files[0], config.output.sh_degree)
-    for file in (f"{name}.obj", f"{name}.glb", f"{name}_mesh.ply"):  # the .obj writes its material and picture too
-        export_mesh(textured, folder / file)
-    picture = None if reference is None else reference[0].rgba
-    sheet = views_sheet(picture, gaussians, textured, config.elevation)
-    with whole_file(folder / f"{name}_views.png") as temporary:
-        sheet.save(temporary)
-    if config.output.turntable != "none":
-        files.append(f"{name}_turntable.{config.output.turntable}")
-        write_turntable(folder / files[-1], turntable_frames(textured))
-    return files
+    times: StageTimes,
+) -> None:
+    """Draw the previews and write all files of a run but run.json."""
+    splats, obj, _, _, glb, ply, sheet, *turntable = (folder / name for name in names[:-1])
+    with times.stage("previews"):
+        picture = None if reference is None else reference[0].rgba
+        views = views_sheet(picture, gaussians, textured, config.elevation)
+        frames = turntable_frames(textured) if turntable else []
+    with times.stage("write files"):
+        write_gaussians(gaussians, splats, config.output.sh_degree)
+        for path in (obj, glb, ply):  # the .obj writes its material and picture too
+            export_mesh(textured, path)
+        with whole_file(sheet) as temporary:
+            views.save(temporary)
+        for path in turntable:
+            write_turntable(path, frames)

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 from dataclasses import asdict
@@ -12,24 +11,30 @@ from pathlib import Path
 
 import torch
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 from config import Config
 from files import whole_file
+from stages import StageTimes
 
 ROOT = Path(__file__).resolve().parent
 PACKAGES = ("torch", "numba", "numpy", "scipy", "PyMCubes", "fast-simplification", "uvunwrap", "trimesh", "Pillow")
 
 
 def describe_run(
-    config: Config, source: str, devices: dict[str, str], seconds: dict[str, float], mesh_report: dict, files: list[str]
+    config: Config, source: str, devices: dict[str, str], times: StageTimes, mesh_report: dict, files: list[str]
 ) -> dict:
     """Everything about a run that is not in its other files, as plain values for JSON.
 
     Args:
         source: the picture or the Gaussians that went in.
         devices: what ran where, by stage.
-        seconds: duration of every stage.
+        times: duration of every stage, and since when.
         mesh_report: counts and properties of the mesh, and what its cleaning dropped.
-        files: names of the files written.
+        files: names of the other files written.
     """
     return {
         "config": asdict(config),
@@ -37,10 +42,14 @@ def describe_run(
         "seed": config.seed,
         "commit": commit(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "machine": {"system": platform.platform(), "cpus": usable_cpus(), "gpu": _gpu_name()},
+        "machine": {
+            "system": platform.platform(), "cpus": usable_cpus(), "threads": torch.get_num_threads(), "gpu": _gpu_name()
+        },
         "ran_on": devices,
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "seconds": {name: round(value, 3) for name, value in times.seconds.items()},
+        "total_seconds": round(times.total_s, 3),
+        "peak_memory_mb": peak_memory_mb(),
+        "peak_gpu_memory_mb": _peak_gpu_memory_mb(),
         "mesh": mesh_report,
         "files": files,
     }
@@ -48,8 +57,10 @@ def describe_run(
 
 def write_json(record: dict, path: Path) -> None:
     """Write `record` whole, readable by people."""
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        # Of names that are no UTF-8 the odd bytes become \udcxx, which is JSON's own way to write them.
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def commit() -> str | None:
@@ -64,10 +75,23 @@ def commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def peak_memory_mb() -> float:
-    """Largest resident memory of this process so far, in 10^6 bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1.0 if sys.platform == "darwin" else 1024.0) / 1e6  # bytes on macOS, KiB on Linux
+def peak_memory_mb() -> float | None:
+    """Largest resident memory of this process, or of a child that has ended, so far, in 10^6 bytes; None: not known.
+
+    Linux gives a child the memory of its parent at the time of the start as a first value. That is no more than the
+    parent's own peak, so the larger of the two is right all the same.
+    """
+    if resource is None:
+        return None
+    unit = 1.0 if sys.platform == "darwin" else 1024.0  # bytes on macOS, KiB on Linux
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    try:
+        # For the same reason not getrusage: it may hold the peak of what started us.
+        status = Path("/proc/self/status").read_text()
+        own = next(float(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) * 1024
+    except (OSError, StopIteration):  # no Linux
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return round(max(own, children) / 1e6, 1)
 
 
 def usable_cpus() -> int:
@@ -84,3 +108,10 @@ def _version(package: str) -> str | None:
 
 def _gpu_name() -> str | None:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def _peak_gpu_memory_mb() -> float | None:
+    """Largest memory that torch had allocated on the GPU, in 10^6 bytes; None where it used none."""
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return None
+    return round(torch.cuda.max_memory_allocated() / 1e6, 1)

@@ -3,48 +3,83 @@
 Imports nothing heavy, so that main.py, scripts and tests can call it first.
 """
 
+import logging
 import os
 import tempfile
+import time
 from pathlib import Path
 
+from errors import UserError
+
+logger = logging.getLogger(__name__)
+
 _APP = "turbodreamer"
+_LONGEST_START_S = 3600.0  # a process that says it is older did not start for this run, or its clock is wrong
 
 
 def cache_directory(cache_dir: str | Path | None = None) -> Path:
     """Folder of all caches (JIT code, later kernels and weights), made if need be.
 
     The first of these that can be written: `cache_dir`, $TURBODREAMER_CACHE_DIR, $XDG_CACHE_HOME/turbodreamer,
-    ~/.cache/turbodreamer, and a folder of this user in the temporary directory. Never beside the source.
+    ~/.cache/turbodreamer, and a folder of this user in the temporary directory. Never beside the source. A place that
+    was asked for and cannot be written is named in a warning.
+
+    Raises:
+        UserError: none of them can be written.
     """
     home_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     user = os.getuid() if hasattr(os, "getuid") else "user"
-    candidates = [
-        cache_dir or None,
-        os.environ.get("TURBODREAMER_CACHE_DIR") or None,
-        os.path.join(home_cache, _APP),
-        os.path.join(tempfile.gettempdir(), f"{_APP}-{user}"),
-    ]
+    asked_for = [cache_dir or None, os.environ.get("TURBODREAMER_CACHE_DIR") or None]
+    candidates = [*asked_for, os.path.join(home_cache, _APP)]
     for candidate in candidates:
         if candidate is None:
             continue
-        path = Path(candidate).expanduser().absolute()
-        if _writable(path):
+        expanded = os.path.expanduser(candidate)
+        path = Path(expanded).absolute()
+        # A user without a home (containers) keeps the `~`, which would become a folder of that name.
+        if not expanded.startswith("~") and _writable(path):
             return path
-    return Path(tempfile.mkdtemp(prefix=f"{_APP}-"))
+        if candidate in asked_for:
+            logger.warning("cache folder %s cannot be written: looking for another one", path)
+    try:
+        path = Path(tempfile.gettempdir()).absolute() / f"{_APP}-{user}"
+        return path if _writable(path) else Path(tempfile.mkdtemp(prefix=f"{_APP}-"))
+    except OSError as error:
+        raise UserError(f"cache_dir: no folder for caches can be written; set cache_dir= to one ({error})") from error
 
 
 def prepare_environment(cache_dir: str | Path | None = None) -> Path:
     """Set the variables that torch and numba read when they are imported; return the cache folder.
 
     Two OpenMP pools (torch's and numba's) that spin while they wait for work slow each other 4 to 10 times on a
-    busy machine, so waiting threads sleep. What the user has set already stays as it is.
+    busy machine, so waiting threads sleep. What the user has set already stays as it is, but for a NUMBA_CACHE_DIR
+    that cannot be written: numba would end the program.
+
+    Raises:
+        UserError: there is no folder that can be written.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
     caches = cache_directory(cache_dir)
-    if cache_dir is not None or "NUMBA_CACHE_DIR" not in os.environ:
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if cache_dir is not None or not chosen:
+        os.environ["NUMBA_CACHE_DIR"] = str(caches / "numba")
+    elif not _writable(Path(chosen)):
+        logger.warning("NUMBA_CACHE_DIR=%s cannot be written: using %s", chosen, caches / "numba")
         os.environ["NUMBA_CACHE_DIR"] = str(caches / "numba")
     return caches
+
+
+def process_started_s() -> float:
+    """When this process began, on the clock of time.perf_counter(); now, where the system does not tell."""
+    now_s = time.perf_counter()
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # the name in () may hold anything
+        started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # since the machine started: field 22, `starttime`
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+    except (OSError, ValueError, IndexError, AttributeError):  # no Linux
+        return now_s
+    return now_s - age_s if 0 <= age_s < _LONGEST_START_S else now_s
 
 
 def _writable(path: Path) -> bool:

@@ -18,9 +18,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class StageTimes:
-    """Seconds of every stage, in the order in which the stages began."""
+    """Seconds of every stage, in the order in which the stages began. Stages that contain each other count twice.
+
+    started_s: when the whole began, on the clock of time.perf_counter().
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
+    started_s: float = field(default_factory=time.perf_counter)
+
+    @property
+    def total_s(self) -> float:
+        """Seconds from the beginning until now."""
+        return time.perf_counter() - self.started_s
+
+    def add(self, name: str, elapsed_s: float) -> None:
+        """Log and count time that passed in stage `name`."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + elapsed_s
+        logger.info("%s: %.2f s", name, elapsed_s)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -36,9 +50,7 @@ class StageTimes:
             _synchronise()
             if marker is not None:
                 nvtx.end_range(marker)
-            elapsed_s = time.perf_counter() - started_s
-            self.seconds[name] += elapsed_s
-            logger.info("%s: %.2f s", name, elapsed_s)
+            self.add(name, time.perf_counter() - started_s)
 
 
 def _synchronise() -> None:

@@ -1,7 +1,9 @@
+import errno
+
 import pytest
 
 from errors import UserError
-from files import whole_file
+from files import check_writable, whole_file, whole_files
 
 
 def test_the_file_appears_at_the_end_and_whole(tmp_path):
@@ -34,3 +36,50 @@ def test_files_are_as_readable_as_any_other(tmp_path):
         pass
     (tmp_path / "b.txt").touch()
     assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "b.txt").stat().st_mode
+
+
+def test_what_the_system_refuses_is_one_line_that_names_the_file(tmp_path):
+    with pytest.raises(UserError, match=r"cannot write .*a\.txt: No space left on device"):
+        with whole_file(tmp_path / "a.txt"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    (tmp_path / "folder.txt").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*folder\.txt"), whole_file(tmp_path / "folder.txt"):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.txt"]
+
+
+def test_a_set_of_files_appears_at_the_end_together(tmp_path):
+    folder = tmp_path / "a" / "b"
+    with whole_files(folder) as temporary:
+        for name in ("2.txt", "1.txt"):
+            with whole_file(temporary / name) as path:
+                path.write_text(name)
+        assert [p for p in folder.iterdir() if p.is_file()] == []
+    assert sorted(p.name for p in folder.iterdir()) == ["1.txt", "2.txt"]
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+def test_a_set_that_fails_leaves_what_was_there_and_no_new_folders(tmp_path, failure):
+    folder = tmp_path / "a" / "b"
+    with pytest.raises(failure), whole_files(folder) as temporary:
+        (temporary / "1.txt").write_text("new")
+        raise failure
+    assert list(tmp_path.iterdir()) == []
+    folder.mkdir(parents=True)
+    (folder / "1.txt").write_text("old")
+    (folder / "2.txt").mkdir()
+    with pytest.raises(UserError, match=r"2\.txt: there is a folder"), whole_files(folder) as temporary:
+        (temporary / "1.txt").write_text("new")
+        (temporary / "2.txt").write_text("new")
+    assert sorted(p.name for p in folder.iterdir()) == ["1.txt", "2.txt"]
+    assert (folder / "1.txt").read_text() == "old"
+
+
+def test_whether_a_file_can_be_written_is_told_without_a_trace(tmp_path):
+    check_writable(tmp_path / "a" / "b" / "c.txt")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for path in ("file/a/c.txt", "a/" + "x" * 300, "x" * 300 + "/c.txt", "folder"):
+        with pytest.raises(UserError, match="cannot write"):
+            check_writable(tmp_path / path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
