@@ -43,7 +43,7 @@ class PrepareConfig:
 class PriorConfig:
     name: str = "embedded"  # a name in priors.PRIORS
     weights: str = ""  # a weights file or folder; empty: the prior's own
-    guidance: float = 2.0  # classifier-free guidance scale; 1 evaluates the conditional half alone
+    guidance: float = 1.0  # classifier-free guidance scale; 1 evaluates the conditional half alone
     joint: bool = True  # views denoise in groups that see each other, where the prior can
 
     def __post_init__(self) -> None:
@@ -62,10 +62,10 @@ class FitConfig:
     elevation_low: float = -10.0  # lowest elevation of the views, degrees relative to the picture's
     elevation_high: float = 20.0  # and the highest
     plan: str = "continuous"  # how the noise levels are spaced: continuous | grid (the official code's)
-    denoise_steps: int = 8  # DDIM steps from noise level 1 to 0; a part of the way takes its share
+    denoise_steps: int = 2  # DDIM steps from noise level 1 to 0; a part of the way takes its share
     init_denoise_steps: int = 0  # DDIM steps of the initial views; few give the blurred mean; 0: denoise_steps
-    rounds: int = 5  # SIR rounds after the initial one
-    t_start: float = 0.8  # noise level of the first round
+    rounds: int = 6  # SIR rounds after the initial one
+    t_start: float = 0.9  # noise level of the first round
     t_end: float = 0.3  # and of the last
     inversion_ratio: float = 1.0  # share of the noise level reached by adding noise, the rest by DDIM inversion
     inversion_guidance: float = 0.0  # 0: invert with the unconditional half alone; 1: the conditional one
@@ -101,7 +101,7 @@ class FitConfig:
     final_scale: float = 0.1  # Gaussians above are dropped at the end
     max_scale: float = 0.05  # standard deviations are clipped to this after every step
     max_ratio: float = 8.0  # longest over shortest standard deviation of a Gaussian, clipped too
-    entropy: float = 0.002  # weight, in the last rounds, of the opacities' entropy: drives them to 0 or 1
+    entropy: float = 0.02  # weight, in the last rounds, of the opacities' entropy: drives them to 0 or 1
     entropy_rounds: int = 2  # how many last rounds
 
     def __post_init__(self) -> None:
