@@ -39,8 +39,8 @@ def auto_threshold(
 
     From each of 12 views around the grid's middle, a pixel lies in the silhouette of {density >= iso} where the largest
     density along its ray is at least iso: one march gives the silhouettes of every threshold. Of thresholds from 0.02
-    to 2 the one with the least sum((silhouette - alpha)^2) over all pixels is taken: it neither fattens nor thins, since
-    a pixel is better inside if alpha > 0.5.
+    to 2 the one with the least sum((silhouette - alpha)^2) over all pixels is taken: it neither fattens nor thins,
+    since a pixel is better inside if alpha > 0.5.
 
     Args:
         gaussians: what to match, world units.
