@@ -203,7 +203,7 @@ class Config:
     save_path: str = ""  # name of the run's folder and files; empty: the name of the input
     outdir: str = "outputs"  # folder of all runs
     elevation: float | None = None  # degrees from which the picture was taken, positive is above; null: 0, sample 10
-    seed: int = 0  # of all random numbers: the same seed gives the same files
+    seed: int = 0  # of all random numbers: the same seed, machine and number of threads give the same files
     cache_dir: str = ""  # folder of caches; empty: $XDG_CACHE_HOME/turbodreamer or ~/.cache/turbodreamer
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)
@@ -236,7 +236,8 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 def _read_yaml(path: Path):
     if not path.is_file():
-        raise UserError(f"--config {path}: no such file; expected a YAML file such as configs/image.yaml")
+        found = "a folder" if path.is_dir() else "no such file"
+        raise UserError(f"--config {path}: {found}; expected a YAML file such as configs/image.yaml")
     try:
         loaded = OmegaConf.load(path)
     except Exception as error:  # yaml's parser has no common base class that omegaconf exports

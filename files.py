@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -58,9 +58,7 @@ def whole_files(folder: Path) -> Iterator[Path]:
             yield temporary
             with _writing(folder):
                 files = sorted(temporary.iterdir(), key=lambda file: file.stat().st_mtime_ns)
-                for file in files:  # before the first one moves
-                    if (folder / file.name).is_dir():
-                        raise UserError(f"cannot write {folder / file.name}: there is a folder of that name")
+                _check_no_folders(folder, [file.name for file in files])  # before the first one moves
                 for file in files:
                     file.replace(folder / file.name)
         finally:
@@ -70,19 +68,30 @@ def whole_files(folder: Path) -> Iterator[Path]:
         raise
 
 
-def check_writable(path: Path) -> None:
-    """Raise the UserError that writing the file `path` would end with, as far as can be told; leaves nothing behind."""
-    path = Path(path)
+def check_writable(folder: Path, names: Iterable[str]) -> None:
+    """Raise the UserError that writing these files would end with, as far as can be told; leaves nothing behind."""
+    folder = Path(folder)
     made: list[Path] = []
     try:
-        with _writing(path):
-            _make_folders(path.parent, made)
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=_PREFIX) as temporary:
-                (Path(temporary) / path.name).touch()  # the system may refuse the name itself
-            if path.is_dir():
-                raise UserError(f"cannot write {path}: there is a folder of that name")
+        with _writing(folder):
+            _make_folders(folder, made)
+            temporary = Path(tempfile.mkdtemp(dir=folder, prefix=_PREFIX))
+        try:
+            for name in names:
+                with _writing(folder / name):
+                    (temporary / name).touch()  # the system may refuse the name itself
+            _check_no_folders(folder, names)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     finally:
         _remove_folders(made)
+
+
+def _check_no_folders(folder: Path, names: Iterable[str]) -> None:
+    """Raise a UserError where a folder has one of the names."""
+    for name in names:
+        if (folder / name).is_dir():
+            raise UserError(f"cannot write {folder / name}: there is a folder of that name")
 
 
 @contextmanager

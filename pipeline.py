@@ -14,6 +14,7 @@ from errors import UserError
 from files import check_writable, whole_file, whole_files
 from fit import fit_gaussians
 from gaussians import Gaussians
+from memory import require_memory
 from mesh_extract import (
     BACKENDS,
     ISOSURFACES,
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_PICTURE = Path(__file__).resolve().parent / "assets" / "sample.png"
 SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
+_BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
 SPLATS_DEVICE = torch.device("cpu")  # of the rasteriser and the density field
 
 
@@ -78,6 +80,8 @@ def surface(gaussians: Gaussians, settings: MeshConfig, times: StageTimes) -> tu
         # A threshold below those of `auto` lies farther out: the grid has to reach it.
         level = SURFACE_LEVEL if settings.iso == "auto" else min(SURFACE_LEVEL, float(settings.iso) / 2)
         grid = GridSpec.around(gaussians, settings.resolution, level)
+        what = f"mesh.resolution={settings.resolution} ({' x '.join(map(str, grid.shape))} nodes)"
+        require_memory(_BYTES_A_NODE * grid.node_count, what, "try a smaller one")
         density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
     with times.stage("isosurface"):
         iso = auto_threshold(gaussians, density, grid) if settings.iso == "auto" else float(settings.iso)
@@ -126,7 +130,7 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
     folder = run_folder(config, source)
     _check_names(config)
     names = _file_names(folder.name, config)
-    check_writable(folder / max(names, key=len))  # before any work
+    check_writable(folder, names)  # before any work
     if config.load:
         with times.stage("load"):
             gaussians, reference = read_gaussians(source), None

@@ -138,7 +138,7 @@ def _read_vertices(path: Path) -> np.ndarray:
     from plyfile import PlyData, PlyParseError
 
     if not path.is_file():
-        raise UserError(f"{path}: no such file; expected a .ply of Gaussians")
+        raise UserError(f"{path}: {'a folder' if path.is_dir() else 'no such file'}; expected a .ply of Gaussians")
     try:
         data = PlyData.read(str(path), mmap=False)
     except OSError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from errors import UserError
 from mesh_extract.atlas import find_overlaps, simple_atlas
 from mesh_extract.mesh import Mesh
 from registry import lookup
@@ -18,8 +19,8 @@ _OVERLAP_LIMIT = 1e-3  # share of texels in two faces at once above which an atl
 _COLLAPSED_LIMIT = 1e-2  # share of faces with an area in space and none in the atlas above which it is refused
 
 
-class UnwrapFailed(Exception):
-    """An unwrapper gave no usable atlas; the message says why."""
+class UnwrapFailed(UserError):
+    """The unwrapper that was asked for gave no usable atlas; the message says why."""
 
 
 def unwrap(

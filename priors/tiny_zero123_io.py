@@ -43,9 +43,11 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> tuple[TinyZero
             weights = {name: file.get_tensor(name).float() for name in file.keys()}
     except (OSError, SafetensorError) as error:
         raise UserError(f"prior weights {path}: expected a safetensors file, found none ({error})") from error
-    model = TinyZero123(TinyZero123Config(**metadata["config"]))
+    except json.JSONDecodeError as error:
+        raise UserError(f"prior weights {path}: its metadata is damaged ({error})") from error
     try:
+        model = TinyZero123(TinyZero123Config(**metadata["config"]))
         model.load_state_dict(weights)
-    except RuntimeError as error:
+    except (KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"prior weights {path}: tensors do not fit the config in its metadata") from error
-    return model.to(device).eval().requires_grad_(False), metadata["notes"]
+    return model.to(device).eval().requires_grad_(False), metadata.get("notes", {})

@@ -209,7 +209,7 @@ def test_a_failed_export_leaves_the_old_files(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("mesh_extract.export._png_bytes", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match="cannot write .*: disk full"):
         export_mesh(textured_body(1), tmp_path / "body.obj")
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 

@@ -76,10 +76,10 @@ def test_a_set_that_fails_leaves_what_was_there_and_no_new_folders(tmp_path, fai
 
 
 def test_whether_a_file_can_be_written_is_told_without_a_trace(tmp_path):
-    check_writable(tmp_path / "a" / "b" / "c.txt")
+    check_writable(tmp_path / "a" / "b", ["c.txt", "d.txt"])
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
-    for path in ("file/a/c.txt", "a/" + "x" * 300, "x" * 300 + "/c.txt", "folder"):
+    for folder, name in (("file/a", "c.txt"), ("a", "x" * 300), ("x" * 300, "c.txt"), ("", "folder")):
         with pytest.raises(UserError, match="cannot write"):
-            check_writable(tmp_path / path)
+            check_writable(tmp_path / folder, ["first.txt", name])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]

@@ -1,0 +1,45 @@
+"""How much memory there is: asked before work that may need more."""
+
+import os
+from pathlib import Path
+
+from errors import UserError
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def require_memory(needed_bytes: float, what: str, advice: str) -> None:
+    """Raise a UserError where `what` needs more memory than there is; where the system does not tell, let it try."""
+    available_bytes = available_memory()
+    if available_bytes is not None and needed_bytes > available_bytes:
+        needed, free = (f"{value / 1e9:.1f} GB" for value in (needed_bytes, available_bytes))
+        raise UserError(f"{what} needs about {needed} of memory, {free} are free; {advice}")
+
+
+def available_memory() -> int | None:
+    """Bytes that this process can still take without swapping: of the machine, or of its container's share."""
+    found = [value for value in (_free_in_machine(), _free_in_container()) if value is not None]
+    return min(found) if found else None
+
+
+def _free_in_machine() -> int | None:
+    try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # macOS, Windows
+        return None
+
+
+def _free_in_container() -> int | None:
+    """What the control group of a container leaves; None without one or without a limit."""
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())  # "max" without a limit: no number
+        return max(limit - int((_CGROUP / "memory.current").read_text()), 0)
+    except (OSError, ValueError):
+        return None
