@@ -79,11 +79,13 @@ def _train_worker(team, options, started: float) -> None:
 def run_evaluate(args: argparse.Namespace) -> None:
     import torch
 
-    from training.floor import evaluate, format_table
+    from training.floor import SAMPLERS, evaluate, format_table
 
     torch.set_float32_matmul_precision("high")  # on a GPU: TF32
 
-    report = evaluate(args.weights, args.device, args.objects, tuple(args.versions), args.batch, args.seed)
+    report = evaluate(
+        args.weights, args.device, args.objects, tuple(args.versions), args.batch, args.seed, args.samplers or SAMPLERS
+    )
     print(format_table(report))
     if args.json:
         import json
@@ -157,6 +159,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     evaluate.add_argument("--device", default="cuda")
     evaluate.add_argument("--objects", type=int, default=256)
     evaluate.add_argument("--versions", nargs="+", default=["v1", "v2"])
+    evaluate.add_argument("--samplers", nargs="+", help="names of the table's rows to sample; all by default")
     evaluate.add_argument("--batch", type=int, default=32, help="objects at once")
     evaluate.add_argument("--json", type=Path)
     evaluate.add_argument("--seed", type=int, default=0)
