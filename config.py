@@ -54,7 +54,7 @@ class PriorConfig:
 class FitConfig:
     # The first Gaussians
     init: str = "hull"  # hull (carved from the first views) | ball (grey, radius 0.5)
-    hull_agreement: float = 0.75  # share of the first views that must cover a point of the hull
+    hull_agreement: float = 0.9  # share of the first views that must cover a point of the hull
     points: int = 5000  # Gaussians at the start
     init_opacity: float = 0.5  # their opacity
     # The views that the prior imagines, and their noise levels

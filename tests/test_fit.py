@@ -26,7 +26,7 @@ SIZE = 40
 def small_config(**changes) -> FitConfig:
     settings = dict(
         points=600, max_points=900, views=8, rounds=2, init_steps=30, round_steps=15, denoise_steps=4, densify_every=25,
-        densify_until=50, hull_agreement=0.9,
+        densify_until=50,
     )  # fmt: skip
     return FitConfig(**{**settings, **changes})
 
