@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,11 @@ def fit_stage(
 ) -> Gaussians:
     """Gaussians for a prepared picture, under the prior that the configuration names."""
     prior = lookup(PRIORS, config.prior.name, "prior.name")(config.prior, device)
-    return fit_gaussians(prepared, prior, config.fit, source_elevation(config), generator, show_progress)
+    try:
+        return fit_gaussians(prepared, prior, config.fit, source_elevation(config), generator, show_progress)
+    except torch.OutOfMemoryError as error:
+        advice = "try a smaller fit.views, or --device cpu"
+        raise UserError(f"prior.name={config.prior.name} needs more memory than {device} has; {advice}") from error
 
 
 def surface(gaussians: Gaussians, settings: MeshConfig, times: StageTimes) -> tuple[Mesh, GridSpec, float]:
@@ -126,17 +131,19 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
     times = StageTimes() if started_s is None else StageTimes(started_s=started_s)
     times.add("start", times.total_s)
     config = replace(config, elevation=source_elevation(config))
-    source = Path(config.load or config.input or SAMPLE_PICTURE)
+    source = _path(config.load or config.input) if config.load or config.input else SAMPLE_PICTURE
     folder = run_folder(config, source)
     _check_names(config)
     names = _file_names(folder.name, config)
     check_writable(folder, names)  # before any work
+    logger.info("seed: %d", config.seed)
     if config.load:
         with times.stage("load"):
             gaussians, reference = read_gaussians(source), None
     else:
         with times.stage("prepare"):
             prepared = prepare_image(source, config.prepare)
+            logger.info("the picture counts as taken from %+g degrees (+ is above)", config.elevation)
             reference = (prepared, orbit_cameras(0.0, config.elevation, width=prepared.size, height=prepared.size))
         with times.stage("fit"):
             generator = torch.Generator().manual_seed(config.seed)
@@ -163,11 +170,16 @@ def run_folder(config: Config, source: Path) -> Path:
     if not config.save_path:
         # Names of files may hold what no text file can: control characters, bytes that are no UTF-8.
         name = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "_", source.stem.removesuffix("_rgba"))
-        return Path(config.outdir) / (name if name.strip(". ") else "asset")
-    folder = Path(config.outdir) / config.save_path
+        return _path(config.outdir) / (name if name.strip(". ") else "asset")
+    folder = _path(config.outdir) / config.save_path
     if Path(config.save_path).name in ("", "..") or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", config.save_path):
         raise UserError(f"save_path={config.save_path!r}: expected a name for the run's folder and files, such as cat")
     return folder
+
+
+def _path(text: str) -> Path:
+    """A path as typed; shells leave the `~` of `outdir=~/assets` to the program."""
+    return Path(os.path.expanduser(text))
 
 
 def _check_names(config: Config) -> None:

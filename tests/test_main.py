@@ -267,13 +267,16 @@ def test_a_run_that_fails_keeps_the_files_of_the_one_before(place, call, meshed,
 
 @pytest.mark.parametrize("name", ["two words", "é テスト", "a#1", "photo.v2.final", "-dash", "100%"])
 def test_names_of_all_kinds_serve_for_inputs_folders_and_files(place, call, meshed, name):
-    (place / "good.ply").rename(f"{name}.ply")
-    code, stdout, stderr = call(f"load={name}.ply", f"outdir=runs {name}", "--quiet", *TINY)
+    source = f"in {name}/{name}.ply"
+    (place / f"in {name}").mkdir()
+    (place / "good.ply").rename(source)
+    code, stdout, stderr = call(f"load={source}", f"outdir=runs {name}", "--quiet", *TINY)
     assert (code, stdout, stderr) == (0, "", "")
+    assert os.listdir(f"in {name}") == [f"{name}.ply"]  # nothing is written beside the input
     folder = place / f"runs {name}" / name
     assert sorted(p.name for p in folder.iterdir()) == files_of(name)
     assert f"mtllib {name}.mtl\n" in (folder / f"{name}.obj").read_text(encoding="utf-8")
-    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["source"] == f"{name}.ply"
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["source"] == source
 
 
 def test_a_path_as_save_path_names_folder_and_files(place, call, meshed):
@@ -299,6 +302,40 @@ def test_flags_and_keys_come_in_any_order_and_the_flag_wins(place, call):
         record = json.loads((place / "out" / "good" / "run.json").read_text())
         assert record["mesh"]["backend"] == "cpu"
         assert (record["config"]["seed"], record["config"]["mesh"]["resolution"]) == (3, 20)
+
+
+@pytest.mark.parametrize(
+    "error, complaint",
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/cache/x.nbi"), "No space left on device: '/cache/x.nbi'"),
+        (MemoryError("Unable to allocate\n4 GiB"), "not enough memory (Unable to allocate 4 GiB); try a smaller mesh."),
+    ],
+)
+def test_what_the_system_refuses_anywhere_else_is_one_line_too(call, monkeypatch, error, complaint):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("pipeline.run", fail)
+    assert_one_line(*call(), complaint)
+
+
+def test_an_interrupted_run_leaves_nothing(place, call, meshed, monkeypatch):
+    def fail(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.write_json", fail)
+    before = contents(place)
+    assert call("load=good.ply", "outdir=out", *TINY) == (130, "", "interrupted\n")
+    assert contents(place) == before
+
+
+def test_a_fault_of_the_program_is_not_hidden(call, monkeypatch):
+    def fail(*arguments, **options):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("pipeline.run", fail)
+    with pytest.raises(ValueError, match="a bug"):
+        call()
 
 
 def test_help_shows_every_key_with_its_default(capsys):
