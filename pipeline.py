@@ -19,11 +19,13 @@ from memory import require_memory
 from mesh_extract import (
     BACKENDS,
     ISOSURFACES,
+    LOOSE_SHARE,
     GridSpec,
     Mesh,
     TexturedMesh,
     auto_threshold,
     bake_texture,
+    carve,
     clean_mesh,
     export_mesh,
     extract_fields,
@@ -89,7 +91,12 @@ def surface(gaussians: Gaussians, settings: MeshConfig, times: StageTimes) -> tu
         require_memory(_BYTES_A_NODE * grid.node_count, what, "try a smaller one")
         density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
     with times.stage("isosurface"):
-        iso = auto_threshold(gaussians, density, grid) if settings.iso == "auto" else float(settings.iso)
+        if settings.iso != "auto":
+            iso = float(settings.iso)
+        else:
+            iso = auto_threshold(gaussians, density, grid) * (LOOSE_SHARE if settings.carve else 1.0)
+        if settings.carve:
+            density = carve(density, iso, grid, gaussians)
         return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
 
 

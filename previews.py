@@ -14,8 +14,8 @@ from errors import UserError
 from files import whole_file
 from gaussians import Gaussians
 from gs_renderer import render
-from mesh_extract.bake import moved
 from mesh_extract.mesh_raster import render_mesh
+from mesh_extract.rig import moved
 from mesh_extract.textured import TexturedMesh
 
 SHEET_AZIMUTHS_DEG = tuple(45.0 * k for k in range(8))

@@ -2,12 +2,14 @@
 
     grid = GridSpec.around(gaussians, resolution)                      # where the samples lie
     density = smooth_field(extract_fields(gaussians, grid), 0.7)       # [X, Y, Z]
-    iso = auto_threshold(gaussians, density, grid)                     # or a number
+    iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid)       # or a number
+    density = carve(density, iso, grid, gaussians)                     # no fatter than the splats' silhouettes
     density = fill_cavities(density, iso, seal_voxels=2)               # one outer skin, no hollows behind it
     mesh, report = clean_mesh(extract_mesh(density, grid, iso), faces=20_000, smooth_iterations=5)
 """
 
 from mesh_extract.bake import bake_texture
+from mesh_extract.carve import LOOSE_SHARE, carve
 from mesh_extract.cleanup import CleanupReport, clean_mesh, decimate, taubin_smooth, vertex_normals
 from mesh_extract.export import EXPORTERS, export_mesh
 from mesh_extract.fields import BACKENDS, extract_fields, gaussian_3d_coeff
@@ -24,12 +26,14 @@ __all__ = [
     "BACKENDS",
     "EXPORTERS",
     "ISOSURFACES",
+    "LOOSE_SHARE",
     "CleanupReport",
     "GridSpec",
     "Mesh",
     "TexturedMesh",
     "auto_threshold",
     "bake_texture",
+    "carve",
     "clean_mesh",
     "decimate",
     "export_mesh",

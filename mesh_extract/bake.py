@@ -13,7 +13,7 @@ import torch
 from scipy.ndimage import maximum_filter, minimum_filter
 from torch import Tensor
 
-from cameras import Cameras, concatenate, orbit_cameras
+from cameras import Cameras
 from config import TextureConfig
 from gaussians import Gaussians
 from gs_renderer import render
@@ -22,6 +22,7 @@ from mesh_extract.cleanup import vertex_normals
 from mesh_extract.fill import nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
+from mesh_extract.rig import cameras_around
 from mesh_extract.textured import TexturedMesh, to_uint8
 from mesh_extract.uv import unwrap
 
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 GUTTER_PX = 4  # texels around each chart that belong to it alone
 SHARPNESS = 3.0  # exponent of the viewing angle's cosine; sharper loses up to 0.3 dB to what differs between views
-RIG = ((0.0, 8), (40.0, 6), (-40.0, 6), (75.0, 3), (-75.0, 3))  # elevation in degrees, number of views around
-RIG_FOVY_DEG = 30.0  # narrow: less perspective, so the rig's views resemble each other where they overlap
 SOLID_ALPHA = (0.5, 0.95)  # below, a pixel is mostly background and tells no colour; above, it counts in full
 EDGE_PX, EDGE_STEP_PX = 5, 16.0  # a window in which the depth spans more than a slope of 70 degrees is an outline
 EDGE_CONFIDENCE = 0.05  # there; not 0, since thin parts are all outline
@@ -104,22 +103,7 @@ def paint(
 
 def rig(mesh: Mesh, size: int) -> Cameras:
     """Cameras all around a mesh, above and below too, that frame its bounding sphere in pictures [size, size]."""
-    lower, upper = mesh.vertices.min(axis=0).astype(np.float64), mesh.vertices.max(axis=0).astype(np.float64)
-    center = (lower + upper) / 2
-    bound = max(float(np.linalg.norm(mesh.vertices - center, axis=1).max()), 1e-6)
-    distance = 1.03 * bound / math.sin(math.radians(RIG_FOVY_DEG / 2))
-    rings = []
-    for ring, (elevation_deg, count) in enumerate(RIG):
-        azimuths_deg = [(360.0 * k + 180.0 * (ring % 2)) / count for k in range(count)]
-        rings.append(orbit_cameras(azimuths_deg, elevation_deg, distance, RIG_FOVY_DEG, size, size))
-    return moved(concatenate(rings), center)
-
-
-def moved(cameras: Cameras, offset: np.ndarray) -> Cameras:
-    """The cameras, `offset` [3] (world units) further on, looking the same way."""
-    viewmats = cameras.viewmats.clone()
-    viewmats[:, :3, 3] -= viewmats[:, :3, :3] @ torch.as_tensor(offset, dtype=viewmats.dtype)
-    return Cameras(viewmats, cameras.Ks, cameras.width, cameras.height)
+    return cameras_around(mesh.vertices, size)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The loop of `auto_threshold`: the largest density that each pixel's ray meets."""
+"""The loops of `auto_threshold` and `carve`: the largest density along rays, the least coverage over views."""
 
 import math
 
@@ -54,3 +54,38 @@ def largest_along_rays(density, origin, directions, step, enough, largest):
             best = max(best, near * (1.0 - u) + far * u)
             t += step
         largest[p] = best
+
+
+@njit(
+    "void(float64[:,::1], float64[:,:,::1], float64[:,:,::1], float32[:,:,::1], float32[::1])",
+    parallel=True,
+    cache=True,
+    error_model="numpy",
+)
+def least_coverage(positions, viewmats, intrinsics, alphas, least):
+    """Lower `least` [P] to the smallest coverage that a view shows, bilinearly, where it sees a position.
+
+    positions [P, 3] in world units; viewmats [C, 4, 4]; intrinsics [C, 3, 3] in pixels; alphas [C, H, W]. A view in
+    which a position lies beside the picture's outermost pixel centres says nothing about it.
+    """
+    height, width = alphas.shape[1], alphas.shape[2]
+    for p in prange(positions.shape[0]):
+        px, py, pz = positions[p, 0], positions[p, 1], positions[p, 2]
+        smallest = least[p]
+        for c in range(viewmats.shape[0]):
+            view = viewmats[c]
+            z = view[2, 0] * px + view[2, 1] * py + view[2, 2] * pz + view[2, 3]
+            if z <= 0.0:
+                continue
+            x = view[0, 0] * px + view[0, 1] * py + view[0, 2] * pz + view[0, 3]
+            y = view[1, 0] * px + view[1, 1] * py + view[1, 2] * pz + view[1, 3]
+            x = intrinsics[c, 0, 0] * x / z + intrinsics[c, 0, 2] - 0.5
+            y = intrinsics[c, 1, 1] * y / z + intrinsics[c, 1, 2] - 0.5
+            if not (x >= 0.0 and y >= 0.0 and x < width - 1 and y < height - 1):
+                continue
+            i, j = int(x), int(y)
+            u, v = x - i, y - j
+            above = alphas[c, j, i] * (1.0 - u) + alphas[c, j, i + 1] * u
+            below = alphas[c, j + 1, i] * (1.0 - u) + alphas[c, j + 1, i + 1] * u
+            smallest = min(smallest, above * (1.0 - v) + below * v)
+        least[p] = smallest

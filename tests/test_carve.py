@@ -1,0 +1,99 @@
+"""Carving: the mesh ends where the splats' silhouettes end, and keeps what they show."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from cameras import orbit_cameras
+from gaussians import Gaussians
+from gs_renderer import render
+from mesh_extract import GridSpec, auto_threshold, carve, extract_fields, extract_mesh, fill_cavities, smooth_field
+from mesh_extract.carve import LOOSE_SHARE
+from mesh_extract.mesh_raster import rasterize_mesh
+from mesh_extract.rig import cameras_around
+from scenes import shell
+
+
+def uneven_ball() -> Gaussians:
+    """A ball whose lower half is dense and opaque, its upper half thin: no single threshold suits both."""
+    gaussians = shell(4000, torch.Generator().manual_seed(0))
+    gaussians.means = 0.6 * torch.nn.functional.normalize(gaussians.means, dim=1)
+    thin = (gaussians.means[:, 1] > 0) & (torch.arange(4000) % 3 > 0)
+    return gaussians[~thin]
+
+
+def overlap(mesh, gaussians) -> tuple[float, float]:
+    """Intersection over union, and ratio of the areas, of silhouettes in views that nothing was chosen in."""
+    cameras = orbit_cameras([15.0, 100.0, 220.0], [10.0, -20.0, 55.0], width=256, height=256)
+    solid = (render(gaussians, cameras).alpha >= 0.5).numpy()
+    drawn = rasterize_mesh(mesh, cameras).depth > 0
+    return float((drawn & solid).sum() / (drawn | solid).sum()), float(drawn.sum() / solid.sum())
+
+
+@pytest.mark.parametrize("resolution", [48, 96])
+def test_silhouettes_match_where_no_threshold_can(resolution):
+    gaussians = uneven_ball()
+    grid = GridSpec.around(gaussians, resolution)
+    density = smooth_field(extract_fields(gaussians, grid), 0.7)
+    matched = auto_threshold(gaussians, density, grid)
+    plain = extract_mesh(fill_cavities(density, matched, 2), grid, matched)
+    before = density.clone()
+    iso = LOOSE_SHARE * matched
+    carved = extract_mesh(fill_cavities(carve(density, iso, grid, gaussians), iso, 2), grid, iso)
+    assert torch.equal(density, before)
+    assert carved.is_closed() and carved.components()[0] == 1 and carved.euler_number() == 2
+    (iou, area), (plain_iou, _) = overlap(carved, gaussians), overlap(plain, gaussians)
+    assert iou > 0.97 and iou > plain_iou  # measured 0.977 and 0.978; without carving 0.965 and 0.977
+    assert area == pytest.approx(1.0, abs=0.02)
+
+
+def test_the_surface_lies_where_the_coverage_ends():
+    """Coverage of a ball, drawn by formula: the carved cube becomes that ball to a fraction of a voxel."""
+    radius, middle = 0.4, np.array([5.0, 0.1, -2.0])
+    grid = GridSpec(tuple(middle - 0.62), 0.031, (41, 41, 41))
+    x = grid.node_positions(dtype=torch.float64) - torch.from_numpy(middle)
+    cube = (2 * (0.52 - x.abs().amax(dim=-1))).clamp_min(0).float() + 0.5
+
+    def disks(_, cameras):
+        rows, columns = np.mgrid[0 : cameras.height, 0 : cameras.width] + 0.5
+        images = []
+        for view, intrinsics in zip(cameras.viewmats.double(), cameras.Ks.double(), strict=True):
+            u = (torch.from_numpy(columns) - intrinsics[0, 2]) / intrinsics[0, 0]
+            v = (torch.from_numpy(rows) - intrinsics[1, 2]) / intrinsics[1, 1]
+            rays = torch.nn.functional.normalize(torch.stack([u, v, torch.ones_like(u)], dim=-1), dim=-1)
+            mean = view[:3, :3] @ torch.from_numpy(middle) + view[:3, 3]
+            distance = (mean - (rays @ mean)[..., None] * rays).norm(dim=-1)
+            images.append((0.45 + (radius - distance) / 0.1).clamp(0, 1))  # crosses 0.45 at the radius
+        return torch.stack(images).float()
+
+    mesh = extract_mesh(carve(cube, 0.6, grid, shell(1, torch.Generator()), disks), grid, 0.6)
+    radii = np.linalg.norm(mesh.vertices - middle, axis=1)
+    # Nothing inside is cut off: measured 0.09 voxel. Between the cones of 26 views a little is left: measured 0.8 %.
+    assert radii.min() > radius - 0.15 * grid.voxel_size
+    assert radii.max() < 1.015 * radius
+    assert (np.abs(radii - radius) < 0.2 * grid.voxel_size).mean() > 0.1
+
+
+def test_what_is_too_faint_is_left_alone(caplog):
+    grid = GridSpec.cube(-1, 1, 16)
+    field = torch.ones(grid.shape)
+    nothing = carve(field, 2.0, grid, shell(3, torch.Generator()))
+    assert torch.equal(nothing, field) and nothing is not field
+    with caplog.at_level(logging.WARNING):
+        faint = carve(field, 0.5, grid, shell(3, torch.Generator()), lambda g, c: torch.zeros(26, 256, 256))
+    assert torch.equal(faint, field) and "too faint" in caplog.text
+
+
+def test_cameras_around_frame_all_points():
+    points = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 0.2, 3.0] + [4.0, -7.0, 100.0]
+    cameras = cameras_around(points, 64)
+    assert len(cameras) == 26
+    homogeneous = torch.from_numpy(np.concatenate([points, np.ones((50, 1))], axis=1))
+    seen = torch.einsum("cij,pj->cpi", cameras.viewmats.double(), homogeneous)[..., :3]
+    pixels = torch.einsum("cij,cpj->cpi", cameras.Ks.double(), seen)
+    pixels = pixels[..., :2] / pixels[..., 2:]
+    assert (seen[..., 2] > 0).all() and (pixels > 0).all() and (pixels < 64).all()
+    spans = (pixels.amax(dim=1) - pixels.amin(dim=1)).amax(dim=1)
+    assert spans.max() > 40  # and not from farther away than need be
