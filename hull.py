@@ -50,7 +50,7 @@ def hull_points(
     cameras: Cameras,
     count: int,
     generator: torch.Generator,
-    agreement: float = 0.75,
+    agreement: float = 0.9,
     inner: float = 0.25,
 ) -> tuple[Tensor, Tensor] | None:
     """Points in the visual hull, coloured from the views that face them.
