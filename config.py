@@ -148,7 +148,7 @@ class MeshConfig:
     backend: str = "auto"  # how the density field is computed: auto | cpu (Python loops) | numba
     resolution: int = 128  # grid nodes along the longest side
     iso: str = "auto"  # density threshold: auto or a number
-    carve: bool = True  # cut off what stands out beyond the splats' silhouettes; auto then takes a lower threshold
+    carve: bool | None = None  # cut off what stands out beyond the splats' silhouettes; null: with iso=auto, lower then
     smooth: float = 0.7  # standard deviation, in voxels, of the blur of the field; 0: none
     seal: int = 2  # hollows behind pinholes up to twice as many voxels wide are filled; 0: only those wholly shut off
     floaters: float = 0.08  # parts smaller than this share of the largest one's diagonal are dropped

@@ -91,11 +91,13 @@ def surface(gaussians: Gaussians, settings: MeshConfig, times: StageTimes) -> tu
         require_memory(_BYTES_A_NODE * grid.node_count, what, "try a smaller one")
         density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
     with times.stage("isosurface"):
-        if settings.iso != "auto":
-            iso = float(settings.iso)
-        else:
-            iso = auto_threshold(gaussians, density, grid) * (LOOSE_SHARE if settings.carve else 1.0)
-        if settings.carve:
+        automatic = settings.iso == "auto"
+        # A number asks for the surface at that density: it is not cut unless that is asked for too.
+        carving = automatic if settings.carve is None else settings.carve
+        iso = auto_threshold(gaussians, density, grid) if automatic else float(settings.iso)
+        if automatic and carving:
+            iso *= LOOSE_SHARE
+        if carving:
             density = carve(density, iso, grid, gaussians)
         return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
 

@@ -102,6 +102,22 @@ def test_a_low_threshold_gets_a_grid_that_reaches_it():
     assert radii.min() > radius - grid.voxel_size and radii.max() < radius + grid.voxel_size
 
 
+def test_a_number_gives_its_level_set_and_carving_the_silhouette():
+    """One Gaussian of opacity o: alpha at distance r from its centre is o exp(-r^2 / 2 sigma^2), as its density is."""
+    sigma = 0.2
+    gaussians = Gaussians.create(torch.zeros(1, 3), torch.full((1, 3), sigma), torch.tensor([0.999]))
+
+    def radius(*overrides: str) -> float:
+        settings = load_config(None, ["mesh.resolution=48", "mesh.smooth=0", *overrides]).mesh
+        return float(np.linalg.norm(pipeline.surface(gaussians, settings, StageTimes())[0].vertices, axis=1).mean())
+
+    voxel = 0.03  # and a little more
+    silhouette = sigma * math.sqrt(2 * math.log(1 / 0.45))  # 0.45: the coverage at which carve() ends a silhouette
+    assert radius("mesh.iso=0.2") == pytest.approx(sigma * math.sqrt(2 * math.log(5)), abs=voxel)
+    assert radius("mesh.iso=0.2", "mesh.carve=true") == pytest.approx(silhouette, abs=voxel)
+    assert radius() == radius("mesh.carve=true") == pytest.approx(silhouette, abs=voxel)
+
+
 def test_an_impossible_threshold_names_the_range_and_proposes_one_that_works(generator):
     gaussians = dense_ball(generator)
     settings = load_config(None, ["mesh.resolution=24", "mesh.iso=1000"]).mesh
