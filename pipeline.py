@@ -81,8 +81,14 @@ def fit_stage(
         raise UserError(f"prior.name={config.prior.name} needs more memory than {device} has; {advice}") from error
 
 
-def surface(gaussians: Gaussians, settings: MeshConfig, times: StageTimes) -> tuple[Mesh, GridSpec, float]:
-    """The closed surface of the Gaussians as the isosurface method gives it, its grid and its threshold."""
+def surface(
+    gaussians: Gaussians, settings: MeshConfig, times: StageTimes, elevation_deg: float = 0.0
+) -> tuple[Mesh, GridSpec, float]:
+    """The closed surface of the Gaussians as the isosurface method gives it, its grid and its threshold.
+
+    Args:
+        elevation_deg: of the camera of the picture that they were fitted to.
+    """
     with times.stage("density field"):
         # A threshold below those of `auto` lies farther out: the grid has to reach it.
         level = SURFACE_LEVEL if settings.iso == "auto" else min(SURFACE_LEVEL, float(settings.iso) / 2)
@@ -98,7 +104,7 @@ def surface(gaussians: Gaussians, settings: MeshConfig, times: StageTimes) -> tu
         if automatic and carving:
             iso *= LOOSE_SHARE
         if carving:
-            density = carve(density, iso, grid, gaussians)
+            density = carve(density, iso, grid, gaussians, elevation_deg)
         return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
 
 
@@ -111,14 +117,15 @@ def mesh_stage(
         reference: the picture, if there is one, and its camera: what it sees keeps its detail in the texture.
     """
     settings = config.mesh
-    raw, grid, iso = surface(gaussians, settings, times)
+    elevation_deg = source_elevation(config) if reference is None else float(reference[1].orbit_angles()[1][0])
+    raw, grid, iso = surface(gaussians, settings, times, elevation_deg)
     with times.stage("clean mesh"):
         mesh, cleanup = clean_mesh(raw, settings.faces, settings.floaters, settings.smooth_iterations)
     with times.stage("texture"):
         picture = None
         if reference is not None and config.texture.reference:
             picture = (reference[0].rgba, reference[1])
-        textured = bake_texture(mesh, gaussians, config.texture, picture)
+        textured = bake_texture(mesh, gaussians, config.texture, picture, elevation_deg)
     report = {
         "grid": {"lower": list(grid.lower), "voxel_size": grid.voxel_size, "shape": list(grid.shape)},
         "backend": resolve_backend(settings.backend),

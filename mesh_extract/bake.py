@@ -7,6 +7,7 @@ unbiased: draw the textured mesh in the same views, carry what differs back to t
 
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,24 +23,34 @@ from mesh_extract.cleanup import vertex_normals
 from mesh_extract.fill import nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
-from mesh_extract.rig import cameras_around
+from mesh_extract.rig import cameras_around, view_weights
 from mesh_extract.textured import TexturedMesh, to_uint8
 from mesh_extract.uv import unwrap
 
 logger = logging.getLogger(__name__)
 
 GUTTER_PX = 4  # texels around each chart that belong to it alone
-SHARPNESS = 3.0  # exponent of the viewing angle's cosine; sharper loses up to 0.3 dB to what differs between views
+SHARPNESS = (
+    1.0  # exponent of the viewing angle's cosine; 1 weighs by the area in the picture: least squares over pixels
+)
+REFERENCE_SHARPNESS = 3.0  # for the source picture alone
 SOLID_ALPHA = (0.5, 0.95)  # below, a pixel is mostly background and tells no colour; above, it counts in full
 EDGE_PX, EDGE_STEP_PX = 5, 16.0  # a window in which the depth spans more than a slope of 70 degrees is an outline
 EDGE_CONFIDENCE = 0.05  # there; not 0, since thin parts are all outline
 SEEN_WEIGHT = 0.02  # weight at which a texel is half what was seen, half what its surroundings look like
 STEP_WEIGHT = 0.1  # weight at which a texel takes half of a correction: what one outline says alone stays small
-REFERENCE_WEIGHT = (0.05, 0.35)  # cosine^SHARPNESS at which the source picture begins to count, and counts in full
+REFERENCE_WEIGHT = (
+    0.05,
+    0.35,
+)  # cosine^REFERENCE_SHARPNESS at which the source picture begins to count, and counts in full
 
 
 def bake_texture(
-    mesh: Mesh, gaussians: Gaussians, config: TextureConfig, reference: tuple[Tensor, Cameras] | None = None
+    mesh: Mesh,
+    gaussians: Gaussians,
+    config: TextureConfig,
+    reference: tuple[Tensor, Cameras] | None = None,
+    elevation_deg: float = 0.0,
 ) -> TexturedMesh:
     """Unwrap a mesh and paint it with the look of the Gaussians it was made from.
 
@@ -48,13 +59,15 @@ def bake_texture(
         gaussians: drawn in float32; those with a value that is not finite are left out.
         reference: the source picture [H, W, 4] (straight RGB and alpha, in [0, 1]) and its one camera: what it sees
             keeps its detail, unless `config.reference` is false.
+        elevation_deg: of the picture's camera; the Gaussians count as they look from about there.
     Raises:
         ValueError: `reference` does not fit, or a vertex is not finite.
     """
     mesh = with_normals(mesh)
     gaussians = _finite(gaussians.detach().to(torch.float32))
     uvs, uv_faces = unwrap(mesh, config.size, GUTTER_PX, config.unwrap)
-    views = view_gaussians(mesh, gaussians, rig(mesh, config.render_size))
+    views = view_gaussians(mesh, gaussians, cameras_around(mesh.vertices, config.render_size, elevation_deg))
+    views = replace(views, confidence=views.confidence * view_weights()[:, None, None])
     source = view_picture(mesh, *reference) if reference is not None and config.reference else None
     points, point_colors = _numpy(gaussians.means), _numpy(gaussians.rgb)
     return paint(mesh, uvs, uv_faces, views, config, source, points, point_colors)
@@ -95,15 +108,10 @@ def paint(
         colors += (weights / (weights + STEP_WEIGHT))[:, None] * step
         np.clip(colors, 0.0, 1.0, out=colors)
     if source is not None:
-        seen, weights = backproject(positions, normals, source, SHARPNESS)
+        seen, weights = backproject(positions, normals, source, REFERENCE_SHARPNESS)
         colors += _ramp(weights, *REFERENCE_WEIGHT)[:, None] * (seen - colors)
     assert np.isfinite(colors).all()
     return TexturedMesh(mesh, uvs, uv_faces, to_uint8(colors)[nearest])
-
-
-def rig(mesh: Mesh, size: int) -> Cameras:
-    """Cameras all around a mesh, above and below too, that frame its bounding sphere in pictures [size, size]."""
-    return cameras_around(mesh.vertices, size)
 
 
 @torch.no_grad()

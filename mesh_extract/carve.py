@@ -31,6 +31,7 @@ def carve(
     iso: float,
     grid: GridSpec,
     gaussians: Gaussians,
+    elevation_deg: float = 0.0,
     render_alpha: Callable[[Gaussians, Cameras], Tensor] | None = None,
 ) -> Tensor:
     """Lower the density wherever one of 26 views around sees past the Gaussians, so that no surface is left there.
@@ -42,6 +43,7 @@ def carve(
         density: [X, Y, Z] on `grid`.
         iso: threshold, as for extract_mesh.
         gaussians: whose silhouettes to keep, world units.
+        elevation_deg: of the picture's camera; most views are about as high.
         render_alpha: draws coverage [C, H, W] in [0, 1]; None: gs_renderer.render.
     Returns:
         A new field; a copy of `density` where Gaussians are so faint that nothing would remain.
@@ -57,7 +59,7 @@ def carve(
     # A surface lies between a node inside and its neighbour outside: both must know the coverage.
     nodes = np.argwhere(binary_dilation(inside))
     positions = np.ascontiguousarray(grid.to_world(nodes.astype(np.float64)))
-    cameras = cameras_around(positions, _SIZE_PX)
+    cameras = cameras_around(positions, _SIZE_PX, elevation_deg)
     alphas = (render_alpha or _render_alpha)(gaussians, cameras).detach().cpu().float().contiguous().numpy()
     least = np.ones(len(positions), np.float32)
     viewmats, intrinsics = (t.double().contiguous().numpy() for t in (cameras.viewmats, cameras.Ks))

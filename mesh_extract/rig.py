@@ -7,24 +7,42 @@ import torch
 
 from cameras import Cameras, concatenate, orbit_cameras
 
-RIG = ((0.0, 8), (40.0, 6), (-40.0, 6), (75.0, 3), (-75.0, 3))  # elevation in degrees, number of views around
-RIG_FOVY_DEG = 30.0  # narrow: less perspective, so the rig's views resemble each other where they overlap
+# Rings of views: elevation in degrees and number. Gaussians are fitted to views about as high as their picture's, and
+# there alone they are known to look right: one half to both sides of it, relative to it.
+FITTED = ((-5.0, 8), (10.0, 8))
+# Views for what those do not see, and how much they count for what both see.
+ELSEWHERE = ((50.0, 4), (-50.0, 4), (85.0, 1), (-85.0, 1))
+ELSEWHERE_WEIGHT = 0.1
+VIEW_COUNT = sum(count for _, count in FITTED + ELSEWHERE)
+FOVY_DEG = 30.0  # narrow: less perspective, so the views resemble each other where they overlap
+_STEEPEST_DEG = 85.0
 
 
-def cameras_around(points: np.ndarray, size: int) -> Cameras:
+def cameras_around(points: np.ndarray, size: int, elevation_deg: float = 0.0) -> Cameras:
     """26 cameras all around points [P, 3], above and below too, that frame them in pictures [size, size].
 
     They look at the middle of the points' bounding box, from so far that a ball around it that holds all just fits.
+
+    Args:
+        elevation_deg: of the picture's camera.
     """
     lower, upper = points.min(axis=0).astype(np.float64), points.max(axis=0).astype(np.float64)
     center = (lower + upper) / 2
     bound = max(float(np.linalg.norm(points - center, axis=1).max()), 1e-6)
-    distance = 1.03 * bound / math.sin(math.radians(RIG_FOVY_DEG / 2))
+    distance = 1.03 * bound / math.sin(math.radians(FOVY_DEG / 2))
+    heights = [(float(np.clip(elevation_deg + e, -_STEEPEST_DEG, _STEEPEST_DEG)), n) for e, n in FITTED]
     rings = []
-    for ring, (elevation_deg, count) in enumerate(RIG):
+    for ring, (height_deg, count) in enumerate([*heights, *ELSEWHERE]):
         azimuths_deg = [(360.0 * k + 180.0 * (ring % 2)) / count for k in range(count)]
-        rings.append(orbit_cameras(azimuths_deg, elevation_deg, distance, RIG_FOVY_DEG, size, size))
+        rings.append(orbit_cameras(azimuths_deg, height_deg, distance, FOVY_DEG, size, size))
     return moved(concatenate(rings), center)
+
+
+def view_weights() -> np.ndarray:
+    """How much each camera of `cameras_around` counts [26], float32."""
+    weights = np.full(VIEW_COUNT, ELSEWHERE_WEIGHT, np.float32)
+    weights[: sum(count for _, count in FITTED)] = 1.0
+    return weights
 
 
 def moved(cameras: Cameras, offset: np.ndarray) -> Cameras:

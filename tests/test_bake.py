@@ -14,10 +14,11 @@ from gaussians import Gaussians
 from gs_renderer import render
 from mesh_extract import bake, mesh_raster
 from mesh_extract.backproject import SurfaceViews, backproject
-from mesh_extract.bake import bake_texture, paint, rig, with_normals
+from mesh_extract.bake import bake_texture, paint, with_normals
 from mesh_extract.fill import nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_mesh, render_vertex_colors
+from mesh_extract.rig import cameras_around
 from mesh_extract.uv import unwrap
 
 SMALL = TextureConfig(size=128, render_size=96)
@@ -69,7 +70,7 @@ def texels(textured) -> np.ndarray:
 
 def test_exact_pictures_give_the_exact_texture():
     mesh = ball()
-    views = exact_views(mesh, rig(mesh, 96), waves)
+    views = exact_views(mesh, cameras_around(mesh.vertices, 96), waves)
     uvs, uv_faces = unwrap(mesh, 128)
     novel = orbit_cameras([20.0, 140.0, 260.0], [10.0, -35.0, 65.0], width=96, height=96)
     truth = exact_views(mesh, novel, waves)
@@ -130,7 +131,7 @@ def test_what_is_hidden_gets_nothing_from_what_hides_it():
     mesh = both(large, small)
     colors = np.zeros((len(mesh.vertices), 3), np.float32)
     colors[: len(large.vertices), 1] = colors[len(large.vertices) :, 0] = 1.0
-    cameras = rig(mesh, 96)
+    cameras = cameras_around(mesh.vertices, 96)
     drawn = render_vertex_colors(mesh, colors, cameras, supersample=1)
     depth = rasterize_mesh(mesh, cameras).depth
     views = SurfaceViews(cameras, drawn.rgb.numpy(), (depth > 0).astype(np.float32), depth)
@@ -236,7 +237,7 @@ def test_equal_bytes_whatever_the_threads(monkeypatch):
 
 def test_rig_frames_objects_of_any_place_and_size():
     mesh = ball(5.0, center=(20.0, -3.0, 7.0))
-    raster = rasterize_mesh(mesh, rig(mesh, 64))
+    raster = rasterize_mesh(mesh, cameras_around(mesh.vertices, 64))
     covered = raster.face_ids >= 0
     border = np.concatenate([covered[:, 0], covered[:, -1], covered[:, :, 0], covered[:, :, -1]], axis=1)
     assert not border.any()

@@ -12,7 +12,7 @@ from gs_renderer import render
 from mesh_extract import GridSpec, auto_threshold, carve, extract_fields, extract_mesh, fill_cavities, smooth_field
 from mesh_extract.carve import LOOSE_SHARE
 from mesh_extract.mesh_raster import rasterize_mesh
-from mesh_extract.rig import cameras_around
+from mesh_extract.rig import cameras_around, view_weights
 from scenes import shell
 
 
@@ -68,11 +68,11 @@ def test_the_surface_lies_where_the_coverage_ends():
             images.append((0.45 + (radius - distance) / 0.1).clamp(0, 1))  # crosses 0.45 at the radius
         return torch.stack(images).float()
 
-    mesh = extract_mesh(carve(cube, 0.6, grid, shell(1, torch.Generator()), disks), grid, 0.6)
+    mesh = extract_mesh(carve(cube, 0.6, grid, shell(1, torch.Generator()), render_alpha=disks), grid, 0.6)
     radii = np.linalg.norm(mesh.vertices - middle, axis=1)
-    # Nothing inside is cut off: measured 0.09 voxel. Between the cones of 26 views a little is left: measured 0.8 %.
+    # Nothing inside is cut off: measured 0.09 voxel. Between the cones of 26 views a little is left: measured 1.6 %.
     assert radii.min() > radius - 0.15 * grid.voxel_size
-    assert radii.max() < 1.015 * radius
+    assert radii.max() < 1.025 * radius
     assert (np.abs(radii - radius) < 0.2 * grid.voxel_size).mean() > 0.1
 
 
@@ -81,15 +81,23 @@ def test_what_is_too_faint_is_left_alone(caplog):
     field = torch.ones(grid.shape)
     nothing = carve(field, 2.0, grid, shell(3, torch.Generator()))
     assert torch.equal(nothing, field) and nothing is not field
+
+    def nothing_seen(_, cameras):
+        return torch.zeros(len(cameras), cameras.height, cameras.width)
+
     with caplog.at_level(logging.WARNING):
-        faint = carve(field, 0.5, grid, shell(3, torch.Generator()), lambda g, c: torch.zeros(26, 256, 256))
+        faint = carve(field, 0.5, grid, shell(3, torch.Generator()), render_alpha=nothing_seen)
     assert torch.equal(faint, field) and "too faint" in caplog.text
 
 
-def test_cameras_around_frame_all_points():
+@pytest.mark.parametrize("elevation_deg", [0.0, -20.0, 80.0])
+def test_cameras_around_frame_all_points(elevation_deg):
     points = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 0.2, 3.0] + [4.0, -7.0, 100.0]
-    cameras = cameras_around(points, 64)
-    assert len(cameras) == 26
+    cameras = cameras_around(points, 64, elevation_deg)
+    assert len(cameras) == len(view_weights()) == 26
+    heights = np.degrees(np.arcsin(-cameras.viewmats[:, 2, 1].numpy()))  # of cameras that look at one point
+    assert heights[:16].mean() == pytest.approx(min(elevation_deg + 2.5, 80.0), abs=0.1)
+    assert view_weights()[:16].min() > view_weights()[16:].max() > 0
     homogeneous = torch.from_numpy(np.concatenate([points, np.ones((50, 1))], axis=1))
     seen = torch.einsum("cij,pj->cpi", cameras.viewmats.double(), homogeneous)[..., :3]
     pixels = torch.einsum("cij,cpj->cpi", cameras.Ks.double(), seen)
