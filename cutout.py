@@ -16,11 +16,6 @@ NOISY = 1.0  # Lab units: above it the picture is smoothed before its background
 HOLE_SHARE = 0.004  # enclosed patches of background colour above this share of the object are holes, not paint
 
 
-def remove_background(rgb: np.ndarray) -> np.ndarray:
-    """Coverage of the object in an opaque picture: float32 [H, W] in [0, 1]; `cut_out` says how and what it raises."""
-    return cut_out(rgb, "the picture")[..., 3].astype(np.float32) / 255
-
-
 def cut_out(rgb: np.ndarray, name: str) -> np.ndarray:
     """Cut the object out of an opaque picture.
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from config import PrepareConfig
-from cutout import cut_out, remove_background
+from cutout import cut_out
 from errors import UserError
 from prepare import PreparedImage, prepare_image
 
@@ -226,6 +226,10 @@ def jpeg(samples, quality):
     return np.array(Image.open(stream))
 
 
+def cut_out_coverage(picture):
+    return cut_out(picture, "picture")[..., 3] / 255
+
+
 def overlap(found, coverage):
     a, b = found > 0.5, coverage > 0.5
     return (a & b).sum() / (a | b).sum()
@@ -240,8 +244,8 @@ def test_plain_backgrounds(name, damage):
     elif damage == "noise":
         noise = np.random.default_rng(0).normal(0, 4, picture.shape)
         picture = np.clip(picture + noise, 0, 255).astype(np.uint8)
-    found = remove_background(picture)
-    assert found.shape == coverage.shape and found.dtype == np.float32
+    found = cut_out_coverage(picture)
+    assert found.shape == coverage.shape
     assert overlap(found, coverage) > 0.97  # measured: 0.98 to 1.00
     far = cv2.erode((coverage == 0).astype(np.uint8), np.ones((7, 7)), borderValue=1).astype(bool)
     assert (found[far] == 0).all()
@@ -267,7 +271,7 @@ def test_white_on_white_is_not_eaten():
     y, x = np.mgrid[:160, :160]
     inside = np.hypot(x - 80, y - 80) < 45
     highlight = np.hypot(x - 70, y - 70) < 22
-    found = remove_background(picture)
+    found = cut_out_coverage(picture)
     assert (found[inside & ~highlight] == 1).all()
     assert (found[np.hypot(x - 80, y - 80) > 55] == 0).all()
 
@@ -276,7 +280,7 @@ def test_the_inside_of_a_handle_is_background():
     picture = flat((235, 235, 240)).astype(np.uint8)
     cv2.rectangle(picture, (30, 50), (90, 120), (40, 60, 150), -1)
     cv2.circle(picture, (95, 85), 25, (40, 60, 150), 8)
-    found = remove_background(picture)
+    found = cut_out_coverage(picture)
     assert (found[80:90, 98:108] == 0).all()  # through the handle
     assert (found[60:110, 40:80] == 1).all()
 
@@ -286,13 +290,13 @@ def test_small_light_marks_stay():
     picture = flat((255, 255, 255)).astype(np.uint8)
     cv2.circle(picture, (80, 80), 55, (200, 120, 40), -1, cv2.LINE_AA)
     cv2.circle(picture, (65, 70), 3, (255, 255, 255), -1)
-    assert (remove_background(picture)[66:75, 61:70] == 1).all()
+    assert (cut_out_coverage(picture)[66:75, 61:70] == 1).all()
 
 
 def test_an_object_cut_off_by_the_frame(tmp_path):
     picture = flat((225, 225, 225)).astype(np.uint8)
     picture[60:, 50:110] = (30, 90, 60)
-    found = remove_background(picture)
+    found = cut_out_coverage(picture)
     truth = np.zeros((160, 160))
     truth[60:, 50:110] = 1
     assert overlap(found, truth) > 0.98
@@ -309,7 +313,7 @@ def test_busy_backgrounds_go_to_grabcut():
         cv2.GaussianBlur(rng.uniform(60, 200, (160, 160, 1)), (5, 5), 0)[..., None] * np.ones(3),
     ):
         picture, coverage = disc_on(background, colour=(220, 60, 30))
-        assert overlap(remove_background(picture), coverage) > 0.93
+        assert overlap(cut_out_coverage(picture), coverage) > 0.93
 
 
 @pytest.mark.parametrize("value", [0, 128, 255])
@@ -345,5 +349,5 @@ def test_large_opaque_pictures_are_cut_at_reduced_size(tmp_path):
 def test_the_sample_picture():
     prepared = prepare_image(Path(__file__).parent.parent / "assets" / "sample.png", AUTO)
     assert prepared.source == "alpha channel" and not prepared.warnings
-    left, _, right, _ = extent(prepared.alpha)
-    assert right - left > 190  # its longer side is the horizontal one: 204.8, less where the roof ends in a point
+    _, top, _, bottom = extent(prepared.alpha)
+    assert 200 < bottom - top <= 205  # its longer side is the vertical one: 80 % of 256 pixels
