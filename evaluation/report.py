@@ -23,7 +23,6 @@ SURFACES = {
     "mean_object": "mean object",
 }
 PICTURE_MEASURES = ("psnr", "ssim", "iou")
-SURFACE_MEASURES = ("chamfer", "fscore")
 
 ABOVE_COPY_DB = 4.5
 ABOVE_SAMPLES_DB = 1.3
