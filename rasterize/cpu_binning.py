@@ -11,8 +11,8 @@ from numba import njit
 TILE = 16  # pixels a side; the drawing kernels have their own copy, asserted equal in cpu.py
 
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
-# Helpers live on inside the kernels that call them, hence no cache and no way in from Python.
-_helper = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# Compiled into the kernels that call it, hence no cache and no way in from Python.
+_inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @_kernel
@@ -39,7 +39,7 @@ def count_tiles(first, last, means2d, extents, radii, width, height, boxes, tile
                     counts[c, g] += 1
 
 
-@_helper
+@_inner
 def _pixel_range(position, extent, size):
     """Pixels from - to of 0 <= i < size whose centres lie within `extent` of `position`."""
     # A little generous: rounding must not lose a pixel, and the exact test is alpha's.
@@ -72,7 +72,7 @@ def enter_tiles(first, last, depths, radii, boxes, width, cursors, starts, membe
                     place += 1
 
 
-@_helper
+@_inner
 def _depth_order(depths, radii):
     """Visible Gaussians by depth, ties by index: a radix sort of the bits, which order positive floats."""
     order = np.empty(len(radii), np.int32)

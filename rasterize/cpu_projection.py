@@ -11,15 +11,16 @@ import math
 import numpy as np
 from numba import njit
 
-_C0 = 0.28209479177387814
-_C1 = 0.4886025119029199
-_C2A, _C2B, _C2C = 1.0925484305920792, 0.31539156525252005, 0.5462742152960396
-_C3A, _C3B, _C3C = 0.5900435899266435, 2.890611442640554, 0.4570457994644658
-_C3D, _C3E = 0.3731763325901154, 1.445305721320277
+from gaussians import SH_C0
+from rasterize.projection import SH_C1, SH_C2, SH_C3
+
+_C0, _C1 = SH_C0, SH_C1
+_C2A, _C2B, _C2C = SH_C2
+_C3A, _C3B, _C3C, _C3D, _C3E = SH_C3
 
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
-# Helpers live on inside the kernels that call them, hence no cache and no way in from Python.
-_helper = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# Compiled into the kernels that call it, hence no cache and no way in from Python.
+_inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @_kernel
@@ -175,7 +176,7 @@ def project_backward(
                 _quaternion_gradient(unit, length, g_rotation, g_quats[g])
 
 
-@_helper
+@_inner
 def _rotation(quat, unit, rotation):
     """Fill the unit quaternion and its matrix; return the length. The zero quaternion counts as identity."""
     length = math.sqrt(float(quat[0]) ** 2 + float(quat[1]) ** 2 + float(quat[2]) ** 2 + float(quat[3]) ** 2)
@@ -188,7 +189,7 @@ def _rotation(quat, unit, rotation):
     return length
 
 
-@_helper
+@_inner
 def _quaternion_gradient(unit, length, g, out):
     """Gradient of the quaternion [4] from that of its matrix, through the normalisation."""
     w, x, y, z = unit[0], unit[1], unit[2], unit[3]
@@ -201,7 +202,7 @@ def _quaternion_gradient(unit, length, g, out):
     out[2], out[3] = (gy - y * radial) / length, (gz - z * radial) / length
 
 
-@_helper
+@_inner
 def _camera_point(mean, view, point):
     """The mean in camera axes [3]."""
     for i in range(3):
@@ -210,7 +211,7 @@ def _camera_point(mean, view, point):
         )
 
 
-@_helper
+@_inner
 def _perspective(point, view, K, width, height, limits, jacobian, linear):
     """Position in pixels; fills the perspective Jacobian [2, 3] and the world-to-pixel map [2, 3]."""
     z = point[2]
@@ -228,7 +229,7 @@ def _perspective(point, view, K, width, height, limits, jacobian, linear):
     return position
 
 
-@_helper
+@_inner
 def _covariance(linear, rotation, scales, eps2d, axes):
     """Covariance xx, xy, yy in pixels and its determinant; fills the images of the local axes [2, 3]."""
     cov_x, cov_xy, cov_y = 0.0, 0.0, 0.0
@@ -247,7 +248,7 @@ def _covariance(linear, rotation, scales, eps2d, axes):
     return cov_x + eps2d, cov_xy, cov_y + eps2d, det
 
 
-@_helper
+@_inner
 def _view_direction(mean, view, direction):
     """Fill the unit vector from the camera's centre to the mean; return the distance."""
     for j in range(3):  # centre = -W^T translation
@@ -260,7 +261,7 @@ def _view_direction(mean, view, direction):
     return distance
 
 
-@_helper
+@_inner
 def _sh_basis(direction, count, basis):
     """Fill the first `count` harmonics; see `projection.sh_basis`."""
     x, y, z = direction[0], direction[1], direction[2]
@@ -278,7 +279,7 @@ def _sh_basis(direction, count, basis):
             basis[15] = -_C3A * x * (xx - 3 * yy)
 
 
-@_helper
+@_inner
 def _sh_direction_gradient(direction, count, along, out):
     """Gradient [3] of the direction, from the gradients `along` of the harmonics 1 to count - 1 (count > 1)."""
     x, y, z = direction[0], direction[1], direction[2]

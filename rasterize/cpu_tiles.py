@@ -33,8 +33,8 @@ _P3, _P4, _P5 = np.float32(0.05550713092088699), np.float32(0.009675540961325169
 
 _CONTRACT = {"contract", "nsz"}  # fused multiply-adds
 _REASSOCIATE = {"contract", "nsz", "reassoc"}  # and sums over pixels in vector lanes
-# Helpers live on inside the kernels that call them, hence no cache and no way in from Python.
-_helper = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=_CONTRACT)
+# Compiled into the kernels that call it, hence no cache and no way in from Python.
+_inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=_CONTRACT)
 
 
 @intrinsic
@@ -47,7 +47,7 @@ def _float_from_bits(typingctx, bits):
     return types.float32(types.int32), generate
 
 
-@_helper
+@_inner
 def exp2_negative(x):
     """2^x in float32 for x <= 0, relative error below 2.5e-7; x below -64 counts as -64."""
     x = x if x > _LOWEST else _LOWEST
@@ -57,13 +57,13 @@ def exp2_negative(x):
     return series * _float_from_bits((whole + np.int32(127)) << np.int32(23))
 
 
-@_helper
+@_inner
 def _unclamped_alpha(u, dy, xx, yy, opacity):
     """opacity exp(-q / 2), u = dx + slope dy; the conic comes multiplied by -log2(e) / 2."""
     return opacity * exp2_negative(xx * (u * u) + yy * (dy * dy))
 
 
-@_helper
+@_inner
 def _tile_corner(job, width, height):
     """Camera, first column and first row of a job."""
     columns, rows = (width + TILE - 1) // TILE, (height + TILE - 1) // TILE

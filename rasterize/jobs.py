@@ -27,11 +27,11 @@ def run_jobs(kernel: Callable, count: int, *arguments) -> None:
         while (first := next(firsts)) < count:
             kernel(first, min(first + size, count), *arguments)
 
-    helpers = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+    others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
     work()
-    for helper in helpers:
-        if not helper.cancel():  # one that has not begun finds nothing left to do
-            helper.result()
+    for other in others:
+        if not other.cancel():  # one that has not begun finds nothing left to do
+            other.result()
 
 
 @functools.cache
