@@ -1,7 +1,6 @@
 """run.json: what was asked for, what ran where, how long it took, what came out."""
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -18,6 +17,7 @@ except ImportError:  # Windows
 
 from config import Config
 from files import whole_file
+from runtime_env import usable_cpus
 from stages import StageTimes
 
 ROOT = Path(__file__).resolve().parent
@@ -41,7 +41,7 @@ def describe_run(
         "source": source,
         "seed": config.seed,
         "commit": commit(),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": versions(),
         "machine": {
             "system": platform.platform(), "cpus": usable_cpus(), "threads": torch.get_num_threads(), "gpu": _gpu_name()
         },
@@ -84,19 +84,27 @@ def peak_memory_mb() -> float | None:
     if resource is None:
         return None
     unit = 1.0 if sys.platform == "darwin" else 1024.0  # bytes on macOS, KiB on Linux
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    children_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit / 1e6
+    # For the same reason not getrusage for our own: it may hold the peak of what started us.
+    own_mb = own_peak_memory_mb()
+    if own_mb is None:  # no Linux
+        own_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    return round(max(own_mb, children_mb), 1)
+
+
+def own_peak_memory_mb() -> float | None:
+    """Largest resident memory of this process alone, since /proc/self/clear_refs was last written; None: not Linux."""
     try:
-        # For the same reason not getrusage: it may hold the peak of what started us.
         status = Path("/proc/self/status").read_text()
-        own = next(float(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) * 1024
-    except (OSError, StopIteration):  # no Linux
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return round(max(own, children) / 1e6, 1)
+        kib = next(float(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return None
+    return kib * 1024 / 1e6
 
 
-def usable_cpus() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def versions() -> dict[str, str | None]:
+    """Versions of Python and of what computes; None for a package that is not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
 def _version(package: str) -> str | None:

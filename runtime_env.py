@@ -70,6 +70,11 @@ def prepare_environment(cache_dir: str | Path | None = None) -> Path:
     return caches
 
 
+def usable_cpus() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def process_started_s() -> float:
     """When this process began, on the clock of time.perf_counter(); now, where the system does not tell."""
     now_s = time.perf_counter()

@@ -19,6 +19,7 @@ from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh
 from prepare import PreparedImage
 from priors.base import Prior
+from run_record import own_peak_memory_mb, peak_memory_mb
 from stages import StageTimes
 from views import Views
 
@@ -242,16 +243,12 @@ def _forget_peak_memory(device: torch.device) -> None:
 
 
 def _peak_memory_mb(device: torch.device) -> dict[str, float]:
-    """Peak of resident memory, and of torch's on the GPU if there is one, in 10^6 bytes."""
-    from run_record import peak_memory_mb
+    """Peak of resident memory, and of torch's on the GPU if there is one, in 10^6 bytes; what is not known is left out.
 
-    host = peak_memory_mb()
-    try:
-        status = Path("/proc/self/status").read_text()
-        host = next(float(line.split()[1]) * 1024 / 1e6 for line in status.splitlines() if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        pass
-    peaks = {"host": round(host, 1)}
+    Children count only where the process's own peak is not told: theirs cannot be forgotten between objects.
+    """
+    host_mb = own_peak_memory_mb() or peak_memory_mb()
+    peaks = {} if host_mb is None else {"host": round(host_mb, 1)}
     if device.type == "cuda":
         peaks["gpu"] = round(torch.cuda.max_memory_allocated(device) / 1e6, 1)
     return peaks

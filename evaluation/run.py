@@ -6,11 +6,10 @@ import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from evaluation.measure import FORMAT, Pipeline, measure_object
 from evaluation.objects import MEAN_OBJECTS, NOVEL_AZIMUTHS_DEG, Truth, held_out, load_truth, render_truth, save_truth
 from files import whole_file
 from mesh_extract.mesh import Mesh
+from runtime_env import usable_cpus
 
 logger = logging.getLogger(__name__)
 
@@ -248,7 +248,7 @@ def _measure_one(work: Work, truth: Truth, index: int) -> str | None:
     result = measured.result | {"made_by": work.made_by}
     with whole_file(settings.path(index, ".npz")) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **measured.arrays)
-    pictures = _as_bytes(measured.arrays)
+    pictures = _pictures(measured.arrays)
     sheets.save_picture(sheets.object_sheet(pictures, result), settings.path(index, ".png"))
     run_record.write_json(result, settings.path(index, ".json"))
     return None
@@ -289,30 +289,24 @@ def _read_mesh(path: Path) -> Mesh:
 
 def _read_pictures(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as stored:
-        return {name.removeprefix("pictures."): stored[name] for name in stored if name.startswith("pictures.")}
+        return _pictures(stored)
 
 
-def _as_bytes(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _pictures(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The pictures among an object's arrays, by name."""
-    return {n.removeprefix("pictures."): value for n, value in arrays.items() if n.startswith("pictures.")}
+    return {name.removeprefix("pictures."): arrays[name] for name in arrays if name.startswith("pictures.")}
 
 
 def _machine(settings: Settings) -> dict:
     """Where the seconds were measured, and with what."""
-    versions = {"python": platform.python_version()}
-    for package in run_record.PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
     return {
         "system": platform.platform(),
         "processor": _processor(),
-        "cpus": run_record.usable_cpus(),
+        "cpus": usable_cpus(),
         "jobs": settings.jobs,
         "threads_per_job": settings.threads_per_job or torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if settings.device.startswith("cuda") else None,
-        "versions": versions,
+        "versions": run_record.versions(),
     }
 
 

@@ -8,7 +8,6 @@ not depend on the number of threads.
 """
 
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch import Tensor
 from cameras import Cameras
 from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh
+from runtime_env import usable_cpus
 
 _NEAR = 1e-3  # world units; faces that reach behind this plane are left out, not clipped: cameras stand outside
 _NO_UVS = np.zeros((1, 2), np.float32)
@@ -133,14 +133,9 @@ def in_threads(function: Callable[[int], None], count: int) -> None:
     """Call function(0) ... function(count - 1), several at once."""
     if count == 0:
         return
-    with ThreadPoolExecutor(max_workers=min(count, _thread_count())) as pool:
+    with ThreadPoolExecutor(max_workers=min(count, usable_cpus())) as pool:
         for _ in pool.map(function, range(count)):
             pass
-
-
-def _thread_count() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _faces(faces: np.ndarray) -> np.ndarray:
@@ -150,7 +145,7 @@ def _faces(faces: np.ndarray) -> np.ndarray:
 
 def _bands(cameras: int, height: int) -> list[tuple[int, int, int]]:
     """(camera, first row, last row + 1): whole pictures, cut only where there are fewer of them than cores."""
-    parts = min(height, max(1, math.ceil(_thread_count() / max(cameras, 1))))
+    parts = min(height, max(1, math.ceil(usable_cpus() / max(cameras, 1))))
     edges = [round(height * k / parts) for k in range(parts + 1)]
     return [(c, edges[k], edges[k + 1]) for c in range(cameras) for k in range(parts)]
 

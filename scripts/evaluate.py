@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from config import Config, load_config
 from errors import UserError
-from runtime_env import prepare_environment
+from runtime_env import prepare_environment, usable_cpus
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -82,13 +82,12 @@ def run(options: argparse.Namespace, config: Config) -> int:
         return 0
 
     import pipeline
-    import run_record
     from evaluation.app import APP
     from evaluation.run import Settings, evaluate
 
     threads = options.threads_per_job
     if options.jobs > 1 and threads == 0:
-        threads = max(1, run_record.usable_cpus() // options.jobs)
+        threads = max(1, usable_cpus() // options.jobs)
     settings = Settings(
         out=options.out,
         samples=options.samples,
