@@ -23,9 +23,8 @@ TILE_PX = 256
 TURNTABLE_FRAMES = 60
 TURNTABLE_PX = 320
 FRAMES_PER_S = 20
-_LARGEST_BOUND = (
-    1.25  # distance from the origin up to which objects stand in the usual frame, corners of a cube of 0.72
-)
+# Distance from the origin up to which objects stand in the usual frame: the corners of a cube of half side 0.72.
+_LARGEST_BOUND = 1.25
 _SMALLEST_BOUND = 0.2  # below it an object would be a speck there
 _STEEPEST_DEG = 89.0  # from straight above no direction of the picture is up
 _BATCH = 8  # views drawn at once: bounds the memory
@@ -48,7 +47,7 @@ def views_sheet(
     Returns:
         RGB over white, (9 or 8) tiles wide, one or two tiles high.
     """
-    cameras = cameras_around(gaussians if textured is None else textured, SHEET_AZIMUTHS_DEG, elevation_deg, tile_px)
+    cameras = framing_cameras(gaussians if textured is None else textured, SHEET_AZIMUTHS_DEG, elevation_deg, tile_px)
     rows = [np.concatenate(draw_views(what, cameras), axis=1) for what in (gaussians, textured) if what is not None]
     if source_rgba is not None:
         tile = _source_tile(source_rgba, tile_px)
@@ -68,10 +67,10 @@ def turntable_frames(
 ) -> list[np.ndarray]:
     """A full turn in `count` steps, over white: pictures [size_px, size_px, 3], uint8."""
     azimuths_deg = [360.0 * k / count for k in range(count)]
-    return draw_views(what, cameras_around(what, azimuths_deg, elevation_deg, size_px))
+    return draw_views(what, framing_cameras(what, azimuths_deg, elevation_deg, size_px))
 
 
-def cameras_around(
+def framing_cameras(
     what: Gaussians | TexturedMesh | None, azimuths_deg: Sequence[float], elevation_deg: float, size_px: int
 ) -> Cameras:
     """The project's own cameras around the origin; what does not fit into their pictures gets ones that frame it."""

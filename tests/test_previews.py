@@ -97,7 +97,7 @@ def test_objects_of_any_place_and_size_are_framed(place, size):
 
 
 def test_the_usual_frame_stays():
-    cameras = previews.cameras_around(two_colored_quads(), [0.0, 90.0], 20.0, TILE)
+    cameras = previews.framing_cameras(two_colored_quads(), [0.0, 90.0], 20.0, TILE)
     usual = orbit_cameras([0.0, 90.0], 20.0, width=TILE, height=TILE)
     assert torch.equal(cameras.viewmats, usual.viewmats) and torch.equal(cameras.Ks, usual.Ks)
 
