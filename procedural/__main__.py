@@ -41,5 +41,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
