@@ -229,7 +229,7 @@ def test_equal_bytes_whatever_the_threads(monkeypatch):
     mesh, gaussians = ball(), shell_of_gaussians(waves)
     results = []
     for threads in (1, 3):
-        monkeypatch.setattr(mesh_raster, "_thread_count", lambda threads=threads: threads)
+        monkeypatch.setattr(mesh_raster, "usable_cpus", lambda threads=threads: threads)
         textured = bake_texture(mesh, gaussians, SMALL)
         results.append(textured.texture.tobytes() + textured.uvs.tobytes())
     assert results[0] == results[1]
