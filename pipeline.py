@@ -122,9 +122,7 @@ def mesh_stage(
     with times.stage("clean mesh"):
         mesh, cleanup = clean_mesh(raw, settings.faces, settings.floaters, settings.smooth_iterations)
     with times.stage("texture"):
-        picture = None
-        if reference is not None and config.texture.reference:
-            picture = (reference[0].rgba, reference[1])
+        picture = None if reference is None else (reference[0].rgba, reference[1])
         textured = bake_texture(mesh, gaussians, config.texture, picture, elevation_deg)
     report = {
         "grid": {"lower": list(grid.lower), "voxel_size": grid.voxel_size, "shape": list(grid.shape)},
@@ -205,6 +203,8 @@ def _check_names(config: Config) -> None:
     lookup(ISOSURFACES, config.mesh.method, "mesh.method")
     if config.input and config.load:
         raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
+    if config.mesh.method == "marching_cubes" and importlib.util.find_spec("mcubes") is None:
+        raise UserError("mesh.method=marching_cubes needs PyMCubes, which has no wheel for Python 3.13 yet")
     if config.output.turntable == "mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise UserError("output.turntable=mp4 needs imageio-ffmpeg (pip install imageio-ffmpeg); gif needs nothing")
 
