@@ -117,14 +117,3 @@ class Mesh:
         """The same surface wound the other way round."""
         normals = None if self.vertex_normals is None else -self.vertex_normals
         return replace(self, faces=self.faces[:, ::-1], vertex_normals=normals)
-
-    def to_trimesh(self):
-        """As a trimesh.Trimesh, vertices and faces as they are (nothing merged or reordered)."""
-        import trimesh
-
-        colors = self.vertex_colors
-        if colors is not None:
-            colors = (np.clip(colors, 0, 1) * 255 + 0.5).astype(np.uint8)
-        return trimesh.Trimesh(
-            self.vertices, self.faces, vertex_normals=self.vertex_normals, vertex_colors=colors, process=False
-        )
