@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 VIEWS = 8  # of an object
 SOURCE_VIEWS = 4  # the first of them, which may be the source
 SEEDS_PER_RUN = 2 * 10**7
-SEED_LIMIT = 10**11  # seeds from here on are held out
+SEED_LIMIT = 10**11  # of training seeds; procedural.TRAINING_BELOW, whose import would compile kernels
 
 # (seeds [K] int64, size_px, device) -> images [K, VIEWS, S, S, 4] uint8, azimuths_deg, elevations_deg [K, VIEWS]
 RenderChunk = Callable[[Tensor, int, torch.device], tuple[Tensor, Tensor, Tensor]]
