@@ -199,7 +199,7 @@ def _path(text: str) -> Path:
 def _check_names(config: Config) -> None:
     """Refuse before any work what names something that is not there."""
     lookup(PRIORS, config.prior.name, "prior.name")
-    lookup({"auto": None, **BACKENDS}, config.mesh.backend, "mesh.backend")
+    lookup(BACKENDS, config.mesh.backend, "mesh.backend")
     lookup(ISOSURFACES, config.mesh.method, "mesh.method")
     if config.input and config.load:
         raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
