@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.ndimage import maximum_filter, minimum_filter
+from scipy.ndimage import distance_transform_edt, gaussian_filter, maximum_filter, minimum_filter
+from scipy.sparse import coo_matrix
 from torch import Tensor
 
 from cameras import Cameras
@@ -30,19 +31,19 @@ from mesh_extract.uv import unwrap
 logger = logging.getLogger(__name__)
 
 GUTTER_PX = 4  # texels around each chart that belong to it alone
-SHARPNESS = (
-    1.0  # exponent of the viewing angle's cosine; 1 weighs by the area in the picture: least squares over pixels
-)
-REFERENCE_SHARPNESS = 3.0  # for the source picture alone
+SHARPNESS = 1.0  # exponent of the viewing angle's cosine; 1 weighs by area in a picture: least squares over pixels
 SOLID_ALPHA = (0.5, 0.95)  # below, a pixel is mostly background and tells no colour; above, it counts in full
 EDGE_PX, EDGE_STEP_PX = 5, 16.0  # a window in which the depth spans more than a slope of 70 degrees is an outline
 EDGE_CONFIDENCE = 0.05  # there; not 0, since thin parts are all outline
 SEEN_WEIGHT = 0.02  # weight at which a texel is half what was seen, half what its surroundings look like
 STEP_WEIGHT = 0.1  # weight at which a texel takes half of a correction: what one outline says alone stays small
-REFERENCE_WEIGHT = (
-    0.05,
-    0.35,
-)  # cosine^REFERENCE_SHARPNESS at which the source picture begins to count, and counts in full
+# The source picture is taken apart into broad colours and detail (multi-band blending, Burt and Adelson 1983). Broad
+# colours stay half those of all views and fade over a wider range: no seam, and shading hardly turns with the object.
+BROAD_SIGMA = 0.03  # standard deviation of the blur that parts the two, as a share of the picture
+BROAD_SHARE, BROAD_COSINES = 0.5, (0.3, 1.0)
+DETAIL_COSINES = (0.35, 0.7)  # at which detail begins to count, and counts in full: seen obliquely it smears
+SAFE_SHARES = (0.004, 0.012)  # distance from outlines, as a share of the picture, at which both begin and count in full
+NORMAL_ROUNDS = 10  # of averaging over neighbours: bumps must not tear holes into what the picture shows
 
 
 def bake_texture(
@@ -91,8 +92,7 @@ def paint(
         return TexturedMesh(mesh, uvs, uv_faces, np.full((size, size, 3), 128, np.uint8))
     corners, barycentrics = mesh.faces[face_ids[valid]], barycentrics[valid]  # [T, 3], [T, 3]
     positions = _interpolate(mesh.vertices, corners, barycentrics)
-    normals = _interpolate(mesh.vertex_normals, corners, barycentrics)
-    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-12))
+    normals = _unit(_interpolate(mesh.vertex_normals, corners, barycentrics))
     nearest = nearest_texels(valid)
 
     colors, weights = backproject(positions, normals, views, SHARPNESS)
@@ -108,8 +108,13 @@ def paint(
         colors += (weights / (weights + STEP_WEIGHT))[:, None] * step
         np.clip(colors, 0.0, 1.0, out=colors)
     if source is not None:
-        seen, weights = backproject(positions, normals, source, REFERENCE_SHARPNESS)
-        colors += _ramp(weights, *REFERENCE_WEIGHT)[:, None] * (seen - colors)
+        residual, _ = _residual(mesh, uvs, uv_faces, colors[nearest], source)
+        normals = _unit(_interpolate(_broad_normals(mesh), corners, barycentrics))
+        broad, _ = backproject(positions, normals, _blurred(residual), 1.0)
+        seen, weights = backproject(positions, normals, source, 1.0)  # weights: cosine times confidence
+        share = BROAD_SHARE * _ramp(weights, *BROAD_COSINES)[:, None]
+        colors += share * broad + _ramp(weights, *DETAIL_COSINES)[:, None] * (seen - colors - broad)
+        np.clip(colors, 0.0, 1.0, out=colors)
     assert np.isfinite(colors).all()
     return TexturedMesh(mesh, uvs, uv_faces, to_uint8(colors)[nearest])
 
@@ -131,17 +136,16 @@ def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> Surfac
 
 
 def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> SurfaceViews:
-    """The source picture as a view; its outline, where cut-outs err and colours mix, does not count."""
+    """The source picture as a view; near outlines, where cut-outs and the mesh err, it does not count."""
     if rgba.shape != (camera.height, camera.width, 4) or len(camera) != 1:
         expected = f"[{camera.height}, {camera.width}, 4] with one camera"
         raise ValueError(f"reference must be {expected}, got {list(rgba.shape)} with {len(camera)}")
     picture = _numpy(rgba)
-    margin = 2 * max(1, round(camera.width / 256)) + 1
-    confidence = minimum_filter(_ramp(picture[..., 3], *SOLID_ALPHA), size=margin, mode="constant")
     colors = np.ascontiguousarray(picture[None, ..., :3])
     depth = rasterize_mesh(mesh, camera).depth
-    confidence = np.where(_outlines(depth, camera), np.float32(0.0), confidence[None])
-    return SurfaceViews(camera, colors, confidence, depth)
+    safe = (picture[..., 3] >= SOLID_ALPHA[1]) & (depth[0] > 0) & ~_outlines(depth, camera)[0]
+    distance = distance_transform_edt(np.pad(safe, 1))[1:-1, 1:-1] / camera.width
+    return SurfaceViews(camera, colors, _ramp(distance, *SAFE_SHARES)[None], depth)
 
 
 def with_normals(mesh: Mesh) -> Mesh:
@@ -165,12 +169,37 @@ def _residual(
     return SurfaceViews(views.cameras, difference, confidence, views.depth), rms
 
 
+def _blurred(view: SurfaceViews) -> SurfaceViews:
+    """One view with colours blurred over the pixels that count."""
+    sigma = BROAD_SIGMA * view.cameras.width
+    weights = view.confidence[0]
+    total = gaussian_filter(weights, sigma, mode="constant")
+    blurred = gaussian_filter(view.colors[0] * weights[..., None], (sigma, sigma, 0), mode="constant")
+    blurred /= np.maximum(total, np.float32(1e-6))[..., None]
+    return replace(view, colors=np.ascontiguousarray(blurred[None]))
+
+
 def _outlines(depth: np.ndarray, cameras: Cameras) -> np.ndarray:
     """Pixels near a jump of the depth [C, H, W] or the object's border, where soft splats show what lies behind."""
     window = (1, EDGE_PX, EDGE_PX)
     span = maximum_filter(depth, window) - minimum_filter(depth, window)
     focal = cameras.Ks[:, 0, 0].cpu().numpy()[:, None, None]
     return span > EDGE_STEP_PX * depth / focal
+
+
+def _broad_normals(mesh: Mesh) -> np.ndarray:
+    """Vertex normals [V, 3] averaged over neighbours again and again."""
+    edges, count = mesh.directed_edges(), len(mesh.vertices)
+    around = coo_matrix((np.ones(len(edges), np.float32), (edges[:, 0], edges[:, 1])), shape=(count, count)).tocsr()
+    normals = mesh.vertex_normals
+    for _ in range(NORMAL_ROUNDS):
+        normals = _unit(normals + around @ normals)
+    return normals
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors [T, 3] of length one."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 def _vertex_means(

@@ -198,6 +198,26 @@ def test_the_source_picture_keeps_its_detail_in_front_only():
         bake_texture(mesh, gaussians, SMALL, (rgba[:64], camera))
 
 
+def test_the_source_picture_fades_out_without_a_seam():
+    """A picture brighter than the splats: half of that in the middle, less around, nothing on oblique texels."""
+    mesh, gaussians = ball(subdivisions=4), shell_of_gaussians(lambda d: np.full((1, 3), 0.5))
+    camera = orbit_cameras([0.0], [0.0], width=256, height=256)
+    bright = exact_views(mesh, camera, lambda p: np.full((*p.shape[:-1], 3), 0.7))
+    rgba = torch.tensor(np.concatenate([bright.colors[0], bright.confidence[0][..., None]], axis=-1))
+    plain, painted = (bake_texture(mesh, gaussians, SMALL, source) for source in (None, (rgba, camera)))
+    face_ids, barycentrics = rasterize_uvs(plain.uvs, plain.uv_faces, 128)
+    there = face_ids >= 0
+    points = (barycentrics[there][..., None] * mesh.vertices[mesh.faces[face_ids[there]]]).sum(axis=1)
+    toward = camera.centers[0].numpy() - points
+    cosines = (points * toward).sum(axis=1) / np.linalg.norm(points, axis=1) / np.linalg.norm(toward, axis=1)
+    change = (painted.texture[there].astype(float) - plain.texture[there]).mean(axis=1) / 255.0
+    assert change[cosines > 0.95].mean() == pytest.approx(0.1, abs=0.02)
+    assert np.abs(change[cosines < 0.25]).max() < 0.005
+    means = [change[(cosines > c) & (cosines <= c + 0.1)].mean() for c in np.arange(0.2, 1.0, 0.1)]
+    # From one tenth of the cosine to the next at most 0.021 was measured; a seam would jump by 0.1.
+    assert (np.diff(means) > -0.005).all() and np.diff(means).max() < 0.03
+
+
 def test_no_rim_from_the_source_pictures_background():
     """A dark source, white outside its outline, its alpha a little too wide: the white must not reach the texture."""
     mesh, gaussians = ball(), shell_of_gaussians(lambda d: np.full((1, 3), 0.1))
