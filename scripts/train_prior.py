@@ -164,7 +164,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     evaluate.add_argument("--json", type=Path)
     evaluate.add_argument("--seed", type=int, default=0)
 
-    sheet = commands.add_parser("sheet", help="contact sheet: held-out objects, and pictures with transparency")
+    sheet = commands.add_parser("sheet", help="contact sheet: held-out objects, and pictures")
     sheet.set_defaults(run=run_sheet)
     sheet.add_argument("--weights", type=Path, required=True)
     sheet.add_argument("--out", type=Path, required=True)
@@ -175,7 +175,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     sheet.add_argument("--steps", type=int, default=20)
     sheet.add_argument("--guidance", type=float, default=2.0)
     sheet.add_argument("--seed", type=int, default=0)
-    sheet.add_argument("pictures", type=Path, nargs="*", help="RGBA files")
+    sheet.add_argument("pictures", type=Path, nargs="*", help="picture files, as the app takes them")
 
     join = commands.add_parser("join", help="put the parts of a split export together")
     join.set_defaults(run=run_join)

@@ -19,7 +19,7 @@ from training.floor import format_table, sample_views, scores
 from training.loop import Clock, TrainOptions, learning_rate_factor, train
 from training.muon import Muon, orthogonalise
 from training.pool import SEED_LIMIT, SEEDS_PER_RUN, VIEWS, ViewBatch, ViewPool, first_seed
-from training.sheet import load_recentred, write_grid
+from training.sheet import load_source, write_grid
 from training.state import Trainee, join_file, split_file
 
 SMALL = TinyZero123Config(image_size=16, width=64, depth=2, heads=2, stem_channels=16, middle_channels=32)
@@ -343,13 +343,13 @@ def test_samples_depend_on_the_seed_alone(generator):
     torch.testing.assert_close(*results, atol=1e-4, rtol=0)
 
 
-def test_pictures_are_recentred(tmp_path):
+def test_pictures_are_framed_as_the_app_does(tmp_path):
     from PIL import Image
 
     picture = Image.new("RGBA", (200, 100), (0, 255, 0, 0))  # hidden green must not show
     picture.paste((255, 0, 0, 255), (10, 20, 50, 40))
     picture.save(tmp_path / "in.png")
-    framed = load_recentred(tmp_path / "in.png", 100)
+    framed = load_source(tmp_path / "in.png", 100)
     inside = (framed[3] > 0.5).nonzero()
     assert inside.amin(0).tolist() == [30, 10] and inside.amax(0).tolist() == [69, 89]
     torch.testing.assert_close(framed[:, 50, 50], torch.tensor([1.0, 0, 0, 1]), atol=1e-5, rtol=0)
@@ -358,5 +358,5 @@ def test_pictures_are_recentred(tmp_path):
     with Image.open(tmp_path / "grid.png") as grid:
         assert grid.size == (204, 204)
     Image.new("RGBA", (8, 8)).save(tmp_path / "empty.png")
-    with pytest.raises(UserError, match="opaque"):
-        load_recentred(tmp_path / "empty.png", 16)
+    with pytest.raises(UserError, match="fully transparent"):
+        load_source(tmp_path / "empty.png", 16)

@@ -9,43 +9,24 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from config import PrepareConfig
 from errors import UserError
 from files import whole_file
+from prepare import prepare_image
+from priors.embedded import source_rgba
 from priors.tiny_zero123_io import load_model
 from training.floor import OFFSETS_DEG, held_out_views, sample_views
 
-FRAMING = 0.8  # share of the picture that the longer side of the object's bounding box takes
 PICTURE_OFFSETS_DEG = (0.0, 45.0, 90.0, 135.0, 180.0, 225.0, 270.0, 315.0)
 
 
-def load_recentred(path: Path, size: int) -> Tensor:
-    """Read a picture with transparency as [4, size, size] in [0, 1] over white, its object centred, framed to FRAMING.
+def load_source(path: Path, size: int) -> Tensor:
+    """A picture file as the app would show it to the prior: [4, size, size] in [0, 1], colour over white, coverage.
 
     Raises:
-        UserError: the file cannot be read, or nothing in it is opaque.
+        UserError: the file cannot be read, or no object is found in it.
     """
-    try:
-        with Image.open(path) as opened:
-            rgba = opened.convert("RGBA")
-    except OSError as error:
-        raise UserError(f"picture {path}: expected an image file, found none ({error})") from error
-    box = rgba.getchannel("A").point(lambda a: 255 if a > 127 else 0).getbbox()
-    if box is None:
-        raise UserError(f"picture {path}: expected an object on transparency, found nothing opaque")
-    side = max(box[2] - box[0], box[3] - box[1]) / FRAMING
-    left, top = (box[0] + box[2] - side) / 2, (box[1] + box[3] - side) / 2
-    # Premultiplied, so that the hidden colour of transparent pixels does not bleed in when it shrinks.
-    straight = np.asarray(rgba, dtype=np.float32) / 255
-    premultiplied = np.concatenate([straight[..., :3] * straight[..., 3:], straight[..., 3:]], -1)
-    margin = int(side) + 1
-    padded = np.pad(premultiplied, ((margin, margin), (margin, margin), (0, 0)))
-    crop = (left + margin, top + margin, left + margin + side, top + margin + side)
-    channels = [
-        np.asarray(Image.fromarray(padded[..., c]).resize((size, size), Image.Resampling.BOX, box=crop))
-        for c in range(4)
-    ]
-    picture = torch.from_numpy(np.stack(channels))
-    return torch.cat([picture[:3] + 1 - picture[3:], picture[3:]]).clamp(0, 1)
+    return source_rgba(prepare_image(path, PrepareConfig(), size), size)[0]
 
 
 def write_grid(rows: list[list[Tensor]], path: Path) -> None:
@@ -93,7 +74,7 @@ def make_sheet(
             )
         rows += [list(row.unbind(0)) for row in torch.cat(columns, 1).cpu()]
     if pictures:
-        sources = torch.stack([load_recentred(path, size) for path in pictures])
+        sources = torch.stack([load_source(path, size) for path in pictures])
         elevations = torch.full((len(sources),), elevation_deg)
         apart, joined = (
             torch.cat(
