@@ -1,6 +1,7 @@
 """From a density field to the closed surface at which it crosses a threshold."""
 
 import math
+from importlib.util import find_spec
 
 import numpy as np
 from torch import Tensor
@@ -61,15 +62,39 @@ def check_surface(field: np.ndarray, iso: float) -> None:
         )
 
 
-@register(ISOSURFACES, "marching_cubes")
-def marching_cubes(density: np.ndarray, iso: float) -> tuple[np.ndarray, np.ndarray]:
-    """Marching cubes (Lorensen and Cline 1987), with the topology from PyMCubes and our own vertex positions.
-
-    Which triangles there are depends only on which nodes are inside. So PyMCubes gets that alone, as 0 and 1, and puts
-    every vertex in the middle of a grid edge, from where it is moved to the crossing in float64, but not onto a node.
-    """
+def _triangles_mcubes(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices [V, 3] in the middle of grid edges and outward faces [F, 3] between nodes of 1 and of 0."""
     import mcubes
 
+    return mcubes.marching_cubes(inside, 0.5)
+
+
+def _triangles_skimage(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As `_triangles_mcubes`. Only the "lorensen" tables see nothing but the corners of a cell: the others may leave
+    the surface open on fields of 0 and 1."""
+    from skimage.measure import marching_cubes as skimage_marching_cubes
+
+    vertices, faces, _, _ = skimage_marching_cubes(inside, 0.5, method="lorensen")
+    return vertices.astype(np.float64), faces[:, ::-1]
+
+
+# By the name of the package, in the order of preference. PyMCubes has no wheel for Python 3.13.
+TRIANGLES = {"mcubes": _triangles_mcubes, "skimage": _triangles_skimage}
+
+
+@register(ISOSURFACES, "marching_cubes")
+def marching_cubes(density: np.ndarray, iso: float, library: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Marching cubes (Lorensen and Cline 1987), with the topology from a library and our own vertex positions.
+
+    Which triangles there are depends only on which nodes are inside. So the library gets that alone, as 0 and 1, and
+    puts every vertex in the middle of a grid edge, from where it is moved to the crossing in float64, but not onto a
+    node.
+
+    Args:
+        library: "mcubes" or "skimage"; None: the first that is installed. They differ in the diagonals of flat patches
+            and in which of two inside corners of a face are joined where both ways are right.
+    """
+    triangles = TRIANGLES[library or next((name for name in TRIANGLES if find_spec(name)), "mcubes")]
     inside = density >= iso
     # Only the box around the inside, with one empty layer: closes the surface and spares empty space.
     first, last = np.zeros(3, dtype=int), np.zeros(3, dtype=int)
@@ -78,7 +103,7 @@ def marching_cubes(density: np.ndarray, iso: float) -> tuple[np.ndarray, np.ndar
         first[axis], last[axis] = occupied[0] - 1, occupied[-1] + 1
     crop = tuple(slice(max(a, 0), min(b, n - 1) + 1) for a, b, n in zip(first, last, density.shape, strict=True))
     missing = [(int(a < 0), int(b > n - 1)) for a, b, n in zip(first, last, density.shape, strict=True)]
-    vertices, faces = mcubes.marching_cubes(np.pad(inside[crop], missing).astype(np.float32), 0.5)
+    vertices, faces = triangles(np.pad(inside[crop], missing).astype(np.float32))
     values = np.pad(density[crop], missing)
 
     below = np.floor(vertices).astype(np.int64)  # the edge's first node

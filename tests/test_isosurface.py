@@ -19,6 +19,8 @@ from mesh_extract import (
     fill_cavities,
     smooth_field,
 )
+from mesh_extract.isosurface import TRIANGLES, marching_cubes
+from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh
 from scenes import shell
 
@@ -110,6 +112,26 @@ def test_random_integers_are_closed_also_exactly_at_iso(method, shape, seed):
         # Each vertex lies on a grid edge between an inside and an outside node.
         nodes = grid.to_nodes(mesh.vertices)
         assert ((np.abs(nodes - np.round(nodes)) > 1e-3).sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("library", list(TRIANGLES))
+@pytest.mark.parametrize("seed", range(8))
+def test_libraries_of_marching_cubes_are_as_good(library, seed):
+    """Closed and outward on noise; a ball is a ball; PyMCubes is not there on every Python."""
+    pytest.importorskip(library)
+    rng = np.random.default_rng(seed)
+    field = (rng.random((9, 8, 7)) < (seed + 1) / 10).astype(np.float32) * rng.integers(1, 5, (9, 8, 7))
+    for iso in (1.0, 2.5, 4.0):
+        vertices, faces = marching_cubes(field, iso, library)
+        assert faces.dtype == np.int32
+        assert_sound(Mesh(vertices, faces))
+        on_axes = np.abs(vertices - np.round(vertices)) > 1e-3  # each vertex inside one grid edge, each edge once
+        assert (on_axes.sum(axis=1) == 1).all() and len(np.unique(vertices, axis=0)) == len(vertices)
+    grid = GridSpec.cube(-1, 1, 24)
+    ball = Mesh(*marching_cubes(ball_field(grid).numpy(), 0.5, library))
+    assert_sound(ball)
+    assert ball.euler_number() == 2
+    assert ball.volume * grid.voxel_size**3 == pytest.approx(4 / 3 * math.pi * 0.125, rel=0.02)
 
 
 @pytest.mark.parametrize("resolution", [16, 64])
