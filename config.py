@@ -235,7 +235,8 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
         raise UserError(_explain(error)) from error
 
 
-def _read_yaml(path: Path):
+def _read_yaml(path: Path) -> DictConfig:
+    """The keys and values of a YAML file."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
         raise UserError(f"--config {path}: {found}; expected a YAML file such as configs/image.yaml")
@@ -248,7 +249,7 @@ def _read_yaml(path: Path):
     return loaded
 
 
-def _read_override(text: str):
+def _read_override(text: str) -> DictConfig:
     """`a.b=value` as a config; for a key of type str the value stands as given (file names may hold `#` or `[`)."""
     key, separator, value = text.partition("=")
     if not separator or not key:

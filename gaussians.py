@@ -45,7 +45,7 @@ class Gaussians:
     @classmethod
     def create(
         cls, means: Tensor, scales: Tensor, opacities: Tensor, rgb: Tensor | None = None, quats: Tensor | None = None
-    ):
+    ) -> "Gaussians":
         """From activated values, SH degree 0: scales [N, 3] > 0, opacities [N] in [0, 1], rgb [N, 3] (default grey)."""
         n = means.shape[0]
         if quats is None:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from files import whole_file
 from mesh_extract.bake import with_normals
+from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh
 from registry import lookup, register
 
@@ -90,7 +91,7 @@ def export_ply(textured: TexturedMesh, path: Path) -> None:
         temporary.write_bytes("\n".join(header).encode("ascii") + vertices.tobytes() + faces.tobytes())
 
 
-def _checked(textured: TexturedMesh):
+def _checked(textured: TexturedMesh) -> Mesh:
     """The mesh with normals, float32; a file with NaN in it opens nowhere."""
     mesh = with_normals(textured.mesh)
     for name, values in (("vertices", mesh.vertices), ("uvs", textured.uvs)):
@@ -99,7 +100,7 @@ def _checked(textured: TexturedMesh):
     return mesh
 
 
-def _obj_text(textured: TexturedMesh, mesh, material_file: str) -> str:
+def _obj_text(textured: TexturedMesh, mesh: Mesh, material_file: str) -> str:
     """Positions, uvs, normals and faces v/vt/vn; 9 digits give every float32 back exactly."""
     lines = [f"mtllib {material_file}"]
     for prefix, rows in (("v", mesh.vertices), ("vt", textured.uvs), ("vn", mesh.vertex_normals)):

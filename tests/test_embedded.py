@@ -1,5 +1,6 @@
 """The embedded prior: what goes beyond the contract of all priors."""
 
+import inspect
 import math
 
 import pytest
@@ -11,7 +12,8 @@ from errors import UserError
 from prepare import PreparedImage
 from priors import PRIORS
 from priors.embedded import EmbeddedPrior, source_rgba
-from priors.tiny_zero123 import TinyZero123, TinyZero123Config, blank_source
+from priors.tiny_zero123 import CAMERA_FOVY_DEG, CAMERA_RADIUS, TinyZero123, TinyZero123Config, blank_source
+from procedural.render import render_views
 
 
 def picture(seed: int = 3) -> PreparedImage:
@@ -88,6 +90,13 @@ def test_steps_are_spaced_for_the_size_of_the_picture():
     # tan(pi t / 2) is twice that of u: t = 2 / pi atan 2 at u = 1/2
     assert large.level(0.5) == pytest.approx(2 / math.pi * math.atan(2.0))
     assert large.level(0.0) == 0.0 and large.level(1.0) == 1.0
+
+
+def test_one_orbit_for_network_prior_and_training_pictures():
+    """Radius and field of view stand with the cameras, the network and the renderer of its training data."""
+    defaults = inspect.signature(render_views).parameters
+    trained = defaults["radius"].default, defaults["fovy_deg"].default
+    assert (EmbeddedPrior.radius, EmbeddedPrior.fovy_deg) == (CAMERA_RADIUS, CAMERA_FOVY_DEG) == trained
 
 
 def test_missing_weights_are_named(tmp_path):
