@@ -7,13 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from config import Config
+from priors.embedded import DEFAULT_WEIGHTS
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE_SUFFIXES = (".py", ".cu", ".txt")
 # Folders of code that no result depends on.
 NOT_MEASURED = ("tests", "training", "scripts", "docs")
 TRUTH_CODE = ("procedural", "evaluation/objects.py")
-SAMPLES_CODE = (*TRUTH_CODE, "priors", "sir.py", "cameras.py", "evaluation/baselines.py")
+SAMPLES_CODE = (*TRUTH_CODE, "priors", "sir.py", "cameras.py", "views.py", "prepare.py", "evaluation/baselines.py")
+MEAN_MESH_CODE = (
+    *TRUTH_CODE, "hull.py", "mesh_extract/grid.py", "mesh_extract/isosurface.py", "evaluation/baselines.py"
+)  # fmt: skip
 # Keys that change where a run writes, or that the evaluation sets itself.
 NOT_SETTINGS = ("input", "load", "save_path", "outdir", "elevation", "cache_dir", "prepare", "output")
 
@@ -42,16 +46,14 @@ def code_hash(names: Iterable[str], root: Path = ROOT) -> str:
 
 
 def weights_hash(weights: str) -> str:
-    """Hash of the prior's weights: of a file's bytes, of the names and sizes of a folder, of the project's own."""
+    """Hash of the prior's weights: of a file's bytes (no name: the project's own), of a folder's names and sizes."""
     digest = hashlib.sha256(weights.encode())
-    path = Path(weights).expanduser() if weights else ROOT / "assets"
+    path = Path(weights).expanduser() if weights else DEFAULT_WEIGHTS
     if path.is_file():
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     elif path.is_dir():
         for file in sorted(f for f in path.rglob("*") if f.is_file()):
             digest.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\0".encode())
-            if not weights and ".safetensors" in file.name:
-                digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 

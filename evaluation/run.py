@@ -266,8 +266,8 @@ def _is_done(settings: Settings, index: int, made_by: dict[str, str]) -> bool:
 
 
 def _mean_mesh_path(settings: Settings, pipeline: Pipeline) -> Path:
-    """The mean object's mesh, made if need be; it depends on the generator of objects alone."""
-    code = fingerprint.code_hash((*fingerprint.TRUTH_CODE, "evaluation/baselines.py"))
+    """The mean object's mesh, made if need be; it depends on the generator of objects and how a surface is taken."""
+    code = fingerprint.code_hash(fingerprint.MEAN_MESH_CODE)
     path = settings.samples / f"mean-object-{code}.npz"
     if not path.is_file():
         started_s = time.perf_counter()

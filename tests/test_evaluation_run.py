@@ -121,6 +121,17 @@ def test_a_finished_run_measures_nothing_again_unless_settings_or_code_change(pl
     assert evaluated(overrides=["seed=1"]) == 1
 
 
+def test_weights_are_known_by_their_own_bytes(tmp_path, monkeypatch):
+    weights = tmp_path / "own.safetensors"
+    weights.write_bytes(b"one")
+    monkeypatch.setattr(fingerprint, "DEFAULT_WEIGHTS", weights)
+    before = fingerprint.weights_hash("")
+    (tmp_path / "sample.png").write_bytes(b"a picture beside them")
+    assert fingerprint.weights_hash("") == before
+    weights.write_bytes(b"two")
+    assert fingerprint.weights_hash("") != before
+
+
 def test_one_object_alone_gives_what_it_gives_among_all(whole, truth, tmp_path):
     folder, _ = whole
     evaluate(load_config(), settings_for(tmp_path, only=(2,)), DOUBLES, truth)
