@@ -153,7 +153,7 @@ def with_normals(mesh: Mesh) -> Mesh:
     normals = vertex_normals(mesh) if mesh.vertex_normals is None else mesh.vertex_normals
     lengths = np.linalg.norm(normals, axis=1, keepdims=True)
     normals = np.where(lengths > 0, normals / np.where(lengths > 0, lengths, 1.0), (0.0, 1.0, 0.0))
-    return Mesh(mesh.vertices.astype(np.float32), mesh.faces, normals.astype(np.float32), mesh.vertex_colors)
+    return Mesh(mesh.vertices.astype(np.float32), mesh.faces, normals.astype(np.float32))
 
 
 def _residual(

@@ -11,14 +11,13 @@ from scipy.sparse.csgraph import connected_components
 class Mesh:
     """V vertices and F triangles, counter-clockwise seen from outside.
 
-    vertices [V, 3] float32 or float64, world units; faces [F, 3] int32; vertex_normals [V, 3] of length one and
-    vertex_colors [V, 3] in [0, 1] (sRGB as displayed) where they are known.
+    vertices [V, 3] float32 or float64, world units; faces [F, 3] int32; vertex_normals [V, 3] of length one where they
+    are known.
     """
 
     vertices: np.ndarray
     faces: np.ndarray
     vertex_normals: np.ndarray | None = None
-    vertex_colors: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self.vertices = np.ascontiguousarray(self.vertices)
@@ -32,10 +31,10 @@ class Mesh:
             raise ValueError(
                 f"faces must index the {len(self.vertices)} vertices, got {self.faces.min()} to {self.faces.max()}"
             )
-        for name in ("vertex_normals", "vertex_colors"):
-            value = getattr(self, name)
-            if value is not None and value.shape != self.vertices.shape:
-                raise ValueError(f"{name} must be {list(self.vertices.shape)} as vertices, got {list(value.shape)}")
+        normals = self.vertex_normals
+        if normals is not None and normals.shape != self.vertices.shape:
+            expected = f"{list(self.vertices.shape)} as vertices"
+            raise ValueError(f"vertex_normals must be {expected}, got {list(normals.shape)}")
 
     @property
     def corners(self) -> np.ndarray:
@@ -106,12 +105,8 @@ class Mesh:
         used = np.zeros(len(self.vertices), dtype=bool)
         used[faces] = True
         new_index = np.cumsum(used) - 1
-        pick = {
-            name: getattr(self, name)[used]
-            for name in ("vertices", "vertex_normals", "vertex_colors")
-            if getattr(self, name) is not None
-        }
-        return Mesh(faces=new_index[faces], **pick)
+        normals = None if self.vertex_normals is None else self.vertex_normals[used]
+        return Mesh(self.vertices[used], new_index[faces], normals)
 
     def flipped(self) -> "Mesh":
         """The same surface wound the other way round."""
