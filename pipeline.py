@@ -203,8 +203,6 @@ def _check_names(config: Config) -> None:
     lookup(ISOSURFACES, config.mesh.method, "mesh.method")
     if config.input and config.load:
         raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
-    if config.mesh.method == "marching_cubes" and importlib.util.find_spec("mcubes") is None:
-        raise UserError("mesh.method=marching_cubes needs PyMCubes, which has no wheel for Python 3.13 yet")
     if config.output.turntable == "mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise UserError("output.turntable=mp4 needs imageio-ffmpeg (pip install imageio-ffmpeg); gif needs nothing")
 

@@ -201,14 +201,6 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     assert str(tmp_path) in str(caught.value)
 
 
-def test_without_marching_cubes_nothing_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("pipeline.prepare_image", lambda *arguments: pytest.fail("the run began"))
-    with pytest.raises(UserError, match="mesh.method=marching_cubes needs PyMCubes"):
-        pipeline.run(load_config(None, [f"outdir={tmp_path}"]), torch.device("cpu"))
-    assert not any(tmp_path.iterdir())
-
-
 def test_a_gpu_without_enough_memory_is_one_line(monkeypatch, generator):
     def fail(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate ...")
