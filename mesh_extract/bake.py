@@ -20,7 +20,7 @@ from config import TextureConfig
 from gaussians import Gaussians
 from gs_renderer import render
 from mesh_extract.backproject import SurfaceViews, backproject
-from mesh_extract.cleanup import vertex_normals
+from mesh_extract.cleanup import with_normals
 from mesh_extract.fill import nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
@@ -146,14 +146,6 @@ def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> SurfaceViews:
     safe = (picture[..., 3] >= SOLID_ALPHA[1]) & (depth[0] > 0) & ~_outlines(depth, camera)[0]
     distance = distance_transform_edt(np.pad(safe, 1))[1:-1, 1:-1] / camera.width
     return SurfaceViews(camera, colors, _ramp(distance, *SAFE_SHARES)[None], depth)
-
-
-def with_normals(mesh: Mesh) -> Mesh:
-    """The mesh with float32 vertices and unit vertex normals, its own where it has them."""
-    normals = vertex_normals(mesh) if mesh.vertex_normals is None else mesh.vertex_normals
-    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
-    normals = np.where(lengths > 0, normals / np.where(lengths > 0, lengths, 1.0), (0.0, 1.0, 0.0))
-    return Mesh(mesh.vertices.astype(np.float32), mesh.faces, normals.astype(np.float32))
 
 
 def _residual(

@@ -244,3 +244,11 @@ def vertex_normals(mesh: Mesh) -> np.ndarray:
     lengths = np.linalg.norm(summed, axis=1, keepdims=True)
     # Where the faces cancel out (a fold) any direction is as good; files want one of length 1.
     return np.where(lengths > 1e-12, summed / np.maximum(lengths, 1e-300), [0.0, 0.0, 1.0]).astype(np.float32)
+
+
+def with_normals(mesh: Mesh) -> Mesh:
+    """The mesh with float32 vertices and unit vertex normals, its own where it has them."""
+    normals = vertex_normals(mesh) if mesh.vertex_normals is None else mesh.vertex_normals
+    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+    normals = np.where(lengths > 0, normals / np.where(lengths > 0, lengths, 1.0), (0.0, 1.0, 0.0))
+    return Mesh(mesh.vertices.astype(np.float32), mesh.faces, normals.astype(np.float32))

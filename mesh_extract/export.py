@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from files import whole_file
-from mesh_extract.bake import with_normals
+from mesh_extract.cleanup import with_normals
 from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh
 from registry import lookup, register

@@ -14,7 +14,8 @@ from gaussians import Gaussians
 from gs_renderer import render
 from mesh_extract import bake, mesh_raster
 from mesh_extract.backproject import SurfaceViews, backproject
-from mesh_extract.bake import bake_texture, paint, with_normals
+from mesh_extract.bake import bake_texture, paint
+from mesh_extract.cleanup import with_normals
 from mesh_extract.fill import nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_mesh, render_vertex_colors
@@ -268,7 +269,7 @@ def test_normals_point_outward():
     mesh = with_normals(Mesh(ball().vertices, ball().faces))
     directions = mesh.vertices / np.linalg.norm(mesh.vertices, axis=1, keepdims=True)
     assert (mesh.vertex_normals * directions).sum(axis=1).min() > 0.999
-    assert bake.with_normals(mesh).vertices.dtype == np.float32
+    assert with_normals(mesh).vertices.dtype == np.float32
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ import trimesh
 from PIL import Image
 
 from errors import UserError
-from mesh_extract.bake import with_normals
+from mesh_extract.cleanup import with_normals
 from mesh_extract.export import EXPORTERS, export_mesh
 from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh, sample_texture
