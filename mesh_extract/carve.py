@@ -14,7 +14,7 @@ from torch import Tensor
 from cameras import Cameras
 from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
-from mesh_extract.rig import cameras_around
+from mesh_extract.rig import cameras_around, draw_coverage
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def carve(
     nodes = np.argwhere(binary_dilation(inside))
     positions = np.ascontiguousarray(grid.to_world(nodes.astype(np.float64)))
     cameras = cameras_around(positions, _SIZE_PX, elevation_deg)
-    alphas = (render_alpha or _render_alpha)(gaussians, cameras).detach().cpu().float().contiguous().numpy()
+    alphas = (render_alpha or draw_coverage)(gaussians, cameras).detach().cpu().float().contiguous().numpy()
     least = np.ones(len(positions), np.float32)
     viewmats, intrinsics = (t.double().contiguous().numpy() for t in (cameras.viewmats, cameras.Ks))
     least_coverage(positions, viewmats, intrinsics, alphas, least)
@@ -72,10 +72,3 @@ def carve(
         logger.warning("the Gaussians are too faint to be cut to their silhouettes")
         return density.clone()
     return torch.from_numpy(carved).to(density)
-
-
-def _render_alpha(gaussians: Gaussians, cameras: Cameras) -> Tensor:
-    from gs_renderer import render
-
-    with torch.no_grad():
-        return render(gaussians.detach().to("cpu").to(torch.float32), cameras).alpha

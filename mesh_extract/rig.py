@@ -1,11 +1,14 @@
-"""Cameras all around an object."""
+"""Cameras all around an object, and what they see of its Gaussians."""
 
 import math
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cameras import Cameras, concatenate, orbit_cameras
+from gaussians import Gaussians
+from gs_renderer import render
 
 # Rings of views: elevation in degrees and number. Gaussians are fitted to views about as high as their picture's, and
 # there alone they are known to look right: one half to both sides of it, relative to it.
@@ -50,3 +53,9 @@ def moved(cameras: Cameras, offset: np.ndarray) -> Cameras:
     viewmats = cameras.viewmats.clone()
     viewmats[:, :3, 3] -= viewmats[:, :3, :3] @ torch.as_tensor(offset, dtype=viewmats.dtype)
     return Cameras(viewmats, cameras.Ks, cameras.width, cameras.height)
+
+
+@torch.no_grad()
+def draw_coverage(gaussians: Gaussians, cameras: Cameras) -> Tensor:
+    """Coverage [C, H, W] of Gaussians as cameras on the CPU see it, float32, in [0, 1]."""
+    return render(gaussians.detach().to("cpu").to(torch.float32), cameras).alpha

@@ -12,6 +12,7 @@ from errors import UserError
 from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
 from mesh_extract.isosurface import check_surface
+from mesh_extract.rig import draw_coverage
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def auto_threshold(
     cameras = orbit_cameras(_AZIMUTHS_DEG, _ELEVATIONS_DEG, width=_SIZE_PX, height=_SIZE_PX)
     centre = (np.asarray(grid.lower) + np.asarray(grid.upper)) / 2
     zoom = _BALL / (np.linalg.norm(np.asarray(grid.upper) - np.asarray(grid.lower)) / 2)
-    drawn = (render_alpha or _render_alpha)(_moved(gaussians, centre, zoom), cameras)
+    drawn = (render_alpha or draw_coverage)(_moved(gaussians, centre, zoom), cameras)
     alphas = drawn.detach().cpu().double().numpy()
     if alphas.sum() < 1.0:
         raise UserError(
@@ -80,13 +81,6 @@ def auto_threshold(
     if overlap < 0.5:
         logger.warning("no threshold matches the splats: the best overlap of the silhouettes is %.0f %%", 100 * overlap)
     return iso
-
-
-def _render_alpha(gaussians: Gaussians, cameras: Cameras) -> Tensor:
-    from gs_renderer import render
-
-    with torch.no_grad():
-        return render(gaussians, cameras).alpha
 
 
 def _moved(gaussians: Gaussians, centre: np.ndarray, zoom: float) -> Gaussians:
