@@ -21,7 +21,6 @@ from torch import Tensor
 from cameras import Cameras
 from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh
-from runtime_env import usable_cpus
 
 _NEAR = 1e-3  # world units; faces that reach behind this plane are left out, not clipped: cameras stand outside
 _NO_UVS = np.zeros((1, 2), np.float32)
@@ -130,10 +129,10 @@ def project_vertices(vertices: np.ndarray, cameras: Cameras) -> np.ndarray:
 
 
 def in_threads(function: Callable[[int], None], count: int) -> None:
-    """Call function(0) ... function(count - 1), several at once."""
+    """Call function(0) ... function(count - 1), on as many threads as torch uses: one setting limits them all."""
     if count == 0:
         return
-    with ThreadPoolExecutor(max_workers=min(count, usable_cpus())) as pool:
+    with ThreadPoolExecutor(max_workers=min(count, torch.get_num_threads())) as pool:
         for _ in pool.map(function, range(count)):
             pass
 
@@ -144,8 +143,8 @@ def _faces(faces: np.ndarray) -> np.ndarray:
 
 
 def _bands(cameras: int, height: int) -> list[tuple[int, int, int]]:
-    """(camera, first row, last row + 1): whole pictures, cut only where there are fewer of them than cores."""
-    parts = min(height, max(1, math.ceil(usable_cpus() / max(cameras, 1))))
+    """(camera, first row, last row + 1): whole pictures, cut only where there are fewer of them than threads."""
+    parts = min(height, max(1, math.ceil(torch.get_num_threads() / max(cameras, 1))))
     edges = [round(height * k / parts) for k in range(parts + 1)]
     return [(c, edges[k], edges[k + 1]) for c in range(cameras) for k in range(parts)]
 

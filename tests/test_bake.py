@@ -12,7 +12,7 @@ from cameras import orbit_cameras
 from config import TextureConfig
 from gaussians import Gaussians
 from gs_renderer import render
-from mesh_extract import bake, mesh_raster
+from mesh_extract import bake
 from mesh_extract.backproject import SurfaceViews, backproject
 from mesh_extract.bake import bake_texture, paint
 from mesh_extract.cleanup import with_normals
@@ -250,7 +250,7 @@ def test_equal_bytes_whatever_the_threads(monkeypatch):
     mesh, gaussians = ball(), shell_of_gaussians(waves)
     results = []
     for threads in (1, 3):
-        monkeypatch.setattr(mesh_raster, "usable_cpus", lambda threads=threads: threads)
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         textured = bake_texture(mesh, gaussians, SMALL)
         results.append(textured.texture.tobytes() + textured.uvs.tobytes())
     assert results[0] == results[1]

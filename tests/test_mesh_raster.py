@@ -8,7 +8,6 @@ import torch
 import trimesh
 
 from cameras import Cameras, orbit_cameras
-from mesh_extract import mesh_raster
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import (
     project_vertices,
@@ -154,7 +153,7 @@ def test_threads_do_not_change_a_bit(monkeypatch):
     mesh, cameras = icosphere(3), orbit_cameras([0.0, 120.0], [0.0, 10.0], width=50, height=37)
     results = []
     for threads in (1, 2, 7):
-        monkeypatch.setattr(mesh_raster, "usable_cpus", lambda threads=threads: threads)
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         raster = rasterize_mesh(mesh, cameras)
         rendered = render_vertex_colors(mesh, mesh.vertices, cameras)
         arrays = (raster.face_ids, raster.barycentrics, raster.depth, *(t.numpy() for t in rendered))
