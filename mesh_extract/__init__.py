@@ -4,7 +4,7 @@
     density = smooth_field(extract_fields(gaussians, grid), 0.7)       # [X, Y, Z]
     iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid)       # or a number
     density = carve(density, iso, grid, gaussians)                     # no fatter than the splats' silhouettes
-    density = fill_cavities(density, iso, seal_voxels=2)               # one outer skin, no hollows behind it
+    density = fill_cavities(density, iso, seal_voxels=3)               # one outer skin, no hollows behind it
     mesh, report = clean_mesh(extract_mesh(density, grid, iso), faces=20_000, smooth_iterations=5)
 """
 

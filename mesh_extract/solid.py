@@ -35,8 +35,8 @@ def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
 
     - r = 0: hollows that are wholly shut off, always filled.
     - r up to seal_voxels: hollows behind pinholes about 2 r wide, filled together with their pinholes.
-    - r up to 4 seal_voxels: only hollows into which a ball of 3 r fits. So a large inside behind a rather small gap is
-      a leak, while cups and bowls, as wide at the opening as inside, stay open. Dents that lead nowhere stay as well.
+    - r = 2, 3 and 4 seal_voxels: only hollows into which a ball of 3 r fits. So a large inside behind a small gap is a
+      leak, while cups and bowls, as wide at the opening as inside, stay open. Dents that lead nowhere stay as well.
 
     Args:
         density: [X, Y, Z].
@@ -64,7 +64,10 @@ def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
     solid |= _unreached(~solid)
     if seal_voxels:
         room = distance_transform_edt(~solid)  # to the nearest inside node, in voxels
-        for radius in range(1, min(largest_radius, int(room.max())) + 1):
+        radii = [*range(1, seal_voxels), *range(seal_voxels, largest_radius + 1, seal_voxels)]
+        for radius in radii:
+            if radius >= room.max():
+                break
             wanted = radius if radius <= seal_voxels else _HOLLOW_FACTOR * radius
             cores = _unreached(room > radius)
             if not (room[cores] >= wanted).any():
