@@ -55,7 +55,7 @@ class FitConfig:
     # The first Gaussians
     init: str = "hull"  # hull (carved from the first views) | ball (grey, radius 0.5)
     hull_agreement: float = 0.9  # share of the first views that must cover a point of the hull
-    points: int = 5000  # Gaussians at the start
+    points: int = 8000  # Gaussians at the start
     init_opacity: float = 0.5  # their opacity
     # The views that the prior imagines, and their noise levels
     views: int = 8  # views a round
@@ -80,7 +80,7 @@ class FitConfig:
     loss: str = "l1"  # of colours: l1 | l2
     alpha_loss: str = "l1"  # of coverage: l1 | l2
     view_alpha: float = 0.5  # weight of the coverage of the imagined views; that of their colours is 1
-    reference_rgb: float = 0.5  # weight of the picture's colours
+    reference_rgb: float = 0.12  # weight of the picture's colours
     reference_alpha: float = 0.25  # weight of the picture's coverage
     lr_means: float = 0.004  # learning rate of the positions at first; it falls exponentially
     lr_means_end: float = 0.0004  # learning rate of the positions at the end
@@ -94,12 +94,12 @@ class FitConfig:
     densify_until: int = 250  # last step at which it happens
     densify_grad: float = 0.0004  # pull (loss by half an image) above which a Gaussian is cloned or split
     split_scale: float = 0.03  # standard deviation above which it is split rather than cloned
-    max_points: int = 8000  # never more Gaussians
+    max_points: int = 12000  # never more Gaussians
     prune_opacity: float = 0.02  # Gaussians below are dropped while fitting
     prune_scale: float = 0.4  # Gaussians above are dropped while fitting
     final_opacity: float = 0.1  # Gaussians below are dropped at the end
     final_scale: float = 0.1  # Gaussians above are dropped at the end
-    max_scale: float = 0.05  # standard deviations are clipped to this after every step
+    max_scale: float = 0.03  # standard deviations are clipped to this after every step
     max_ratio: float = 8.0  # longest over shortest standard deviation of a Gaussian, clipped too
     entropy: float = 0.02  # weight, in the last rounds, of the opacities' entropy: drives them to 0 or 1
     entropy_rounds: int = 2  # how many last rounds

@@ -26,6 +26,7 @@ SIZE = 40
 def small_config(**changes) -> FitConfig:
     settings = dict(
         points=600, max_points=900, views=8, rounds=2, init_steps=30, round_steps=15, denoise_steps=4, densify_every=25,
+        max_scale=0.05, reference_rgb=0.5,  # few Gaussians and pixels: each must cover more
         densify_until=50,
     )  # fmt: skip
     return FitConfig(**{**settings, **changes})
