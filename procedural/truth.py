@@ -41,11 +41,12 @@ def truth_mesh(objects: Objects, index: int, resolution: int = 128):
         objects, index: which object.
         resolution: grid nodes along the longest side of its box.
     """
-    import mcubes
     import trimesh
 
+    from mesh_extract.isosurface import marching_cubes
+
     values, origin, step = _sample_grid(objects, index, resolution)
-    vertices, faces = mcubes.marching_cubes(values, 0.0)
+    vertices, faces = marching_cubes(-values.astype(np.float32), 0.0)  # inside is positive there
     vertices = to_world(objects.materials[index], origin + vertices * step)
     mesh = trimesh.Trimesh(vertices, faces, process=False)
     if mesh.volume < 0.0:
