@@ -251,10 +251,11 @@ def test_a_few_views_are_learnt_and_sampled(generator):
                 steps=5,
                 joint=joint,
             )
-            # [object, view sampled, view asked for]: the right one is the nearest.
+            # [object, view sampled, view asked for]: the right ones are nearer than the others.
             errors = (result[:, :, None] - sample.x0[:, None]).square().mean((3, 4, 5))
-            assert errors.diagonal(dim1=1, dim2=2).mean() < 0.9 * copied  # measured 0.71
-            assert (errors.argmin(2) == torch.arange(3)).float().mean() > 0.8
+            right = errors.diagonal(dim1=1, dim2=2).mean()
+            assert right < 0.9 * copied  # measured 0.71
+            assert right < 0.8 * (errors.sum((1, 2)).mean() - 3 * right) / 6  # the mean of the six wrong pairs
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path):
