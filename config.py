@@ -151,7 +151,7 @@ class MeshConfig:
     carve: bool | None = None  # cut off what stands out beyond the splats' silhouettes; null: with iso=auto, lower then
     smooth: float = 0.7  # standard deviation, in voxels, of the blur of the field; 0: none
     seal: int = 3  # hollows behind pinholes up to twice as many voxels wide are filled; 0: only those wholly shut off
-    floaters: float = 0.08  # parts smaller than this share of the largest one's diagonal are dropped
+    floaters: float = 0.1  # parts smaller than this share of the largest one's diagonal are dropped
     smooth_iterations: int = 5  # of Taubin smoothing of the mesh
     faces: int = 20000  # faces after decimation; 0 keeps all
 
