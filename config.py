@@ -167,7 +167,10 @@ class MeshConfig:
             except ValueError:
                 raise UserError(f"mesh.iso={self.iso!r} is neither `auto` nor a number") from None
             _require(math.isfinite(threshold) and threshold > 0, "mesh.iso", self.iso, "`auto` or a number above 0")
-        _require_between("mesh.faces", self.faces, 0, 1_000_000_000)
+        _require(
+            self.faces == 0 or 4 <= self.faces <= 1_000_000_000, "mesh.faces", self.faces,
+            "0 or at least 4, the faces of a tetrahedron",
+        )  # fmt: skip
 
 
 @dataclass
@@ -205,7 +208,7 @@ class Config:
     outdir: str = "outputs"  # folder of all runs
     elevation: float | None = None  # degrees from which the picture was taken, positive is above; null: 0, sample 10
     seed: int = 0  # of all random numbers: the same seed, machine and number of threads give the same files
-    cache_dir: str = ""  # folder of caches; empty: $XDG_CACHE_HOME/turbodreamer or ~/.cache/turbodreamer
+    cache_dir: str = ""  # folder of caches; empty: $TURBODREAMER_CACHE_DIR, else in $XDG_CACHE_HOME or ~/.cache
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)
     fit: FitConfig = field(default_factory=FitConfig)

@@ -104,6 +104,7 @@ def surface(
         if automatic and carving:
             iso *= LOOSE_SHARE
         if carving:
+            logger.info("surface at mesh.iso=%.3g, cut to the silhouettes of the splats", iso)
             density = carve(density, iso, grid, gaussians, elevation_deg)
         return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
 

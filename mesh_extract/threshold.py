@@ -52,6 +52,8 @@ def auto_threshold(
         UserError: the field is not finite or has no surface, or the Gaussians draw nothing.
     """
     field = density.detach().cpu().numpy().astype(np.float32)
+    if field.max() <= 0:
+        raise UserError("mesh.iso=auto: the density is 0 everywhere: the Gaussians are too transparent or too small")
     check_surface(field, np.nextafter(np.float32(0), np.float32(1)))
     highest = min(HIGHEST, float(field.max()))
     lowest = min(LOWEST, 0.5 * highest)
@@ -77,7 +79,7 @@ def auto_threshold(
     best = int(np.argmin(inside - 2 * covered))
     iso = float(candidates[best])
     overlap = covered[best] / (inside[best] + alphas[:, ::_EVERY_PX, ::_EVERY_PX].sum() - covered[best])
-    logger.info("mesh.iso=auto: %.3g, silhouettes overlap to %.1f %%", iso, 100 * overlap)
+    logger.info("silhouettes match best at a density of %.3g: they overlap to %.1f %%", iso, 100 * overlap)
     if overlap < 0.5:
         logger.warning("no threshold matches the splats: the best overlap of the silhouettes is %.0f %%", 100 * overlap)
     return iso

@@ -32,6 +32,7 @@ def test_text_is_taken_as_it_stands(value):
         ("nonsense=1", "nonsense"),
         ("mesh.resolution=abc", "mesh.resolution: Value 'abc'"),
         ("mesh.resolution=64.5", "mesh.resolution: Value '64.5'"),
+        ("mesh.faces=3", "mesh.faces=3 is out of range: expected 0 or at least 4"),
         ("mesh.resolution=1", "mesh.resolution=1 is out of range: expected a number from 2"),
         ("elevation=nan", "elevation=nan is out of range"),
         ("seed=-1", "seed=-1 is out of range"),
