@@ -13,8 +13,8 @@ from priors import PRIORS
 
 FAST = [
     "fit.points=400", "fit.init_steps=40", "fit.rounds=1", "fit.round_steps=20", "fit.densify_every=0",
-    "fit.denoise_steps=2", "fit.max_scale=0.05", "mesh.resolution=32", "mesh.faces=2000", "texture.size=128", "texture.render_size=64",
-    "texture.passes=1",
+    "fit.denoise_steps=2", "fit.max_scale=0.05", "mesh.resolution=32", "mesh.faces=2000", "texture.size=128",
+    "texture.render_size=64", "texture.passes=1",
 ]  # fmt: skip
 
 
