@@ -12,6 +12,7 @@ from config import Config, load_config
 from errors import UserError
 from gaussians import Gaussians
 from mesh_extract import GridSpec, Mesh, extract_fields, smooth_field
+from mesh_extract.carve import LEVEL
 from scenes import ball, shell
 from stages import StageTimes
 
@@ -112,7 +113,7 @@ def test_a_number_gives_its_level_set_and_carving_the_silhouette():
         return float(np.linalg.norm(pipeline.surface(gaussians, settings, StageTimes())[0].vertices, axis=1).mean())
 
     voxel = 0.03  # and a little more
-    silhouette = sigma * math.sqrt(2 * math.log(1 / 0.45))  # 0.45: the coverage at which carve() ends a silhouette
+    silhouette = sigma * math.sqrt(2 * math.log(1 / LEVEL))  # where the coverage falls to LEVEL
     assert radius("mesh.iso=0.2") == pytest.approx(sigma * math.sqrt(2 * math.log(5)), abs=voxel)
     assert radius("mesh.iso=0.2", "mesh.carve=true") == pytest.approx(silhouette, abs=voxel)
     assert radius() == radius("mesh.carve=true") == pytest.approx(silhouette, abs=voxel)
