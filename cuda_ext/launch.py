@@ -1,0 +1,104 @@
+"""Kernels of one file, loaded for one device, launched on torch's current stream."""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cuda_ext.availability import device_architecture, require_device
+from cuda_ext.compile import Constant, compile_kernels
+from errors import UserError
+
+Dim = int | tuple[int, ...]
+
+
+class KernelModule:
+    """The kernels of kernels/<name>.cu on one device; made by `load_module`."""
+
+    def __init__(self, name: str, device: torch.device, constants: dict[str, Constant]) -> None:
+        from cuda.core import ObjectCode
+
+        self.name = name
+        self.device = device
+        self._code = ObjectCode.from_cubin(compile_kernels(name, device_architecture(device), constants), name=name)
+        self._kernels: dict[str, object] = {}
+        self._streams: dict[int, object] = {}
+
+    def launch(self, kernel: str, grid: Dim, block: Dim, *arguments, shared_bytes: int = 0) -> None:
+        """Queue a kernel on torch's current stream of the device; returns at once, can be captured into a graph.
+
+        Args:
+            kernel: its name in the source.
+            grid: blocks, up to three numbers. An empty grid launches nothing.
+            block: threads of a block, up to three numbers.
+            arguments: in the kernel's order. A tensor is passed as its pointer and must be contiguous and on this
+                device; None as a null pointer; an int fits `int` and `long long`, a float is a `float`.
+            shared_bytes: of dynamic shared memory, at most 48 KiB.
+        """
+        from cuda.core import LaunchConfig, launch
+
+        if 0 in (grid if isinstance(grid, tuple) else (grid,)):
+            return
+        if kernel not in self._kernels:
+            with torch.cuda.device(self.device):
+                self._kernels[kernel] = self._code.get_kernel(kernel)
+        config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
+        values = [self._argument(kernel, i, argument) for i, argument in enumerate(arguments)]
+        with torch.cuda.device(self.device):
+            launch(self._stream(), config, self._kernels[kernel], *values)
+
+    def _argument(self, kernel: str, index: int, value):
+        if isinstance(value, Tensor):
+            # What reaches this point was made or checked by the op's own function: a fault here is ours.
+            assert value.device == self.device, f"{kernel}: argument {index} is on {value.device}, not {self.device}"
+            assert value.is_contiguous(), f"{kernel}: argument {index} is not contiguous"
+            return value.data_ptr()
+        if value is None:
+            return 0
+        # cuda-core passes a Python int in 64 bits, of which a kernel's `int` reads the low ones, and a float in double.
+        return np.float32(value) if type(value) is float else value
+
+    def _stream(self):
+        from cuda.core import Stream
+
+        handle = torch.cuda.current_stream(self.device).cuda_stream
+        if handle not in self._streams:
+            self._streams[handle] = Stream.from_handle(handle)
+        return self._streams[handle]
+
+
+def load_module(name: str, device: torch.device, **constants: Constant) -> KernelModule:
+    """The kernels of kernels/<name>.cu for a device, compiled or taken from the cache, once a process.
+
+    Args:
+        name: of the file, without suffix.
+        device: a CUDA device; without an index, the current one.
+        constants: macros that the source uses, such as CUTOFF=1e-5.
+    Raises:
+        BackendUnavailable: the device is no GPU, or what the kernels need is not there.
+    """
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        device = torch.device("cuda", torch.cuda.current_device())
+    return _load_module(name, device, tuple(sorted(constants.items())))
+
+
+@functools.cache
+def _load_module(name: str, device: torch.device, constants: tuple[tuple[str, Constant], ...]) -> KernelModule:
+    require_device(device, f"CUDA kernels {name}")
+    return KernelModule(name, device, dict(constants))
+
+
+def check_tensor(
+    name: str, value: Tensor, shape: Sequence[int | None], dtype: torch.dtype, device: torch.device
+) -> None:
+    """Raise a UserError that names the argument unless it has this shape (None: any length), dtype and device."""
+    expected = "[" + ", ".join("*" if length is None else str(length) for length in shape) + "]"
+    fits = value.ndim == len(shape) and all(n is None or n == m for n, m in zip(shape, value.shape, strict=False))
+    if not fits:
+        raise UserError(f"{name} must be {expected}, got {list(value.shape)}")
+    if value.dtype != dtype:
+        raise UserError(f"{name} must be {dtype}, got {value.dtype}")
+    if value.device != device:
+        raise UserError(f"{name} must be on {device}, got {value.device}")
