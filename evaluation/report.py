@@ -10,7 +10,8 @@ from errors import UserError
 
 METHODS = {  # of pictures, in the order of the table
     "splats": "splats",
-    "mesh": "textured mesh",
+    "mesh": "textured mesh, through the splats' pixel filter",
+    "mesh_box": "textured mesh, box-filtered pixels",
     "fused_samples": "samples fused without SIR",
     "samples": "independent samples",
     "copy": "copy of the source",
@@ -145,7 +146,9 @@ def markdown(summary: dict) -> str:
         if f"{method}.psnr" in mean:
             psnr, ssim, iou = (mean[f"{method}.{measure}"] for measure in PICTURE_MEASURES)
             lines.append(f"| {label} | {psnr:.2f} | {ssim:.3f} | {iou:.3f} |")
-    for method in ("splats", "mesh"):
+    for method in ("splats", "mesh", "mesh_box"):
+        if f"reference.{method}.psnr" not in mean:
+            continue
         psnr, ssim, iou = (mean[f"reference.{method}.{measure}"] for measure in PICTURE_MEASURES)
         lines.append(f"| {METHODS[method]}, source's view | {psnr:.2f} | {ssim:.3f} | {iou:.3f} |")
     angles = list(next(iter(summary["by_azimuth"].values()))["psnr"])
