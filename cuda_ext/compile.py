@@ -6,11 +6,12 @@ NVRTC needs neither nvcc nor a C++ compiler, takes about 0.1 s a file, and works
 import functools
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from errors import BackendUnavailable
+from errors import BackendUnavailable, UserError
 from files import whole_file
 from runtime_env import cache_directory
 
@@ -21,6 +22,7 @@ KERNELS = Path(__file__).resolve().parent / "kernels"
 # Blackwell (B200, RTX 50). Newer devices of the same major version run the code of the older ones.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 _STANDARD = "c++17"
+_MACHINE_CODE = b"\x7fELF"  # how a cubin begins
 
 Constant = int | float | bool
 
@@ -45,26 +47,26 @@ def compile_kernels(name: str, architecture: int, constants: Mapping[str, Consta
     key = hashlib.sha256()
     for part in (source, *_headers(), repr(macros), _STANDARD, str(architecture), compiler_version()):
         key.update(part.encode() + b"\0")
-    cached = cache_directory() / "cuda" / f"{name}-sm_{architecture}-{key.hexdigest()[:20]}.cubin"
-    try:
-        return cached.read_bytes()
-    except OSError:
-        pass  # not there yet
-    code = _compile(name, source, architecture, macros)
-    try:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(cached) as temporary:
-            temporary.write_bytes(code)
-    except OSError as error:
-        logger.warning("the kernels %s are not kept for later runs: %s", name, error)
+    file_name = f"{name}-sm_{architecture}-{key.hexdigest()[:20]}.cubin"
+    code = _read_cached(file_name)
+    if code is None:
+        code = _compile(name, source, architecture, macros)
+        try:
+            with whole_file(_cache_folder() / file_name) as temporary:
+                temporary.write_bytes(code)
+        except UserError as error:  # a full disk, no folder that can be written: slower next time, no more
+            logger.warning("the kernels %s are not kept for later runs: %s", name, error)
     return code
 
 
 def macro_text(value: Constant) -> str:
     """A Python number as C++: floats are single precision, so that no kernel computes in double by accident."""
-    if isinstance(value, bool):
-        return str(int(value))
-    return f"{value!r}f" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        assert math.isfinite(value), f"{value} has no literal in C++"
+        text = f"{float(value)!r}f"  # float(): NumPy's own repr is no literal
+    else:
+        text = str(int(value))
+    return f"({text})" if value < 0 else text  # `1 -MACRO` must not become a decrement
 
 
 @functools.cache
@@ -130,7 +132,23 @@ def _headers() -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8") for path in sorted(KERNELS.glob("*.cuh")))
 
 
+def _cache_folder() -> Path:
+    return cache_directory() / "cuda"
+
+
+def _read_cached(file_name: str) -> bytes | None:
+    """Machine code from the cache; None if it is not there, or is cut short as after a crash of the machine."""
+    try:
+        code = (_cache_folder() / file_name).read_bytes()
+    except (OSError, UserError):
+        return None
+    return code if code.startswith(_MACHINE_CODE) else None
+
+
 def _compile(name: str, source: str, architecture: int, macros: Mapping[str, str]) -> bytes:
+    if architecture not in supported_architectures():
+        known = ", ".join(map(str, supported_architectures()))
+        raise BackendUnavailable(f"NVRTC {compiler_version()} compiles for {known}, not for sm_{architecture}")
     from cuda.core import Program, ProgramOptions
 
     started_s = time.perf_counter()

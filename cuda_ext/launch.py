@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cuda_ext.availability import device_architecture, require_device
-from cuda_ext.compile import Constant, compile_kernels
+from cuda_ext.compile import Constant, compile_kernels, macro_text
 from errors import UserError
 
 Dim = int | tuple[int, ...]
@@ -81,11 +81,15 @@ def load_module(name: str, device: torch.device, **constants: Constant) -> Kerne
     """
     if device.type == "cuda" and device.index is None and torch.cuda.is_available():
         device = torch.device("cuda", torch.cuda.current_device())
-    return _load_module(name, device, tuple(sorted(constants.items())))
+    # The texts are part of the key because 1, 1.0 and True are equal in Python and different macros.
+    texts = tuple((key, macro_text(value)) for key, value in sorted(constants.items()))
+    return _load_module(name, device, tuple(sorted(constants.items())), texts)
 
 
 @functools.cache
-def _load_module(name: str, device: torch.device, constants: tuple[tuple[str, Constant], ...]) -> KernelModule:
+def _load_module(
+    name: str, device: torch.device, constants: tuple[tuple[str, Constant], ...], texts: tuple[tuple[str, str], ...]
+) -> KernelModule:
     require_device(device, f"CUDA kernels {name}")
     return KernelModule(name, device, dict(constants))
 
@@ -100,5 +104,6 @@ def check_tensor(
         raise UserError(f"{name} must be {expected}, got {list(value.shape)}")
     if value.dtype != dtype:
         raise UserError(f"{name} must be {dtype}, got {value.dtype}")
-    if value.device != device:
+    same_device = value.device == device or (device.index is None and value.device.type == device.type)
+    if not same_device:
         raise UserError(f"{name} must be on {device}, got {value.device}")
