@@ -1,0 +1,355 @@
+"""The UNet of MVDream (arXiv:2308.16512) and ImageDream (arXiv:2312.02201).
+
+The blocks are those of Stable Diffusion 2.1; all views of an object attend to each other, and each knows its camera.
+
+Modules are named and shaped as the public weights are, so that these load strictly. `fuse` then joins matrices that are
+multiplied with the same tokens. Inside, pictures are channels_last: they turn into tokens without a copy.
+
+| here                       | papers                                                                  |
+|----------------------------|-------------------------------------------------------------------------|
+| group                      | one object's F views, denoised together                                 |
+| SelfAttention              | MVDream, section 3.1: "3D self-attention", over the tokens of all views |
+| camera_embed               | MVDream, section 3.1: added to the embedding of the time step           |
+| CrossAttention, `*_ip`     | ImageDream, section 3.2: "local controller", decoupled as in IP-Adapter |
+| Resampler                  | there too: the features of the image encoder, condensed to 16 tokens    |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from priors.mvdream_resampler import Resampler
+
+GROUPS = 32  # of every GroupNorm
+TIME_MULTIPLE = 4  # width of the time embedding over model_channels
+
+# Keys and values of one cross attention: of the text, and of the picture where there is one; [halves, heads, n, d].
+KeyValues = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+
+@dataclass(frozen=True)
+class UNetConfig:
+    """The fields of the public unet/config.json, and the width of the image features, which is not in it.
+
+    ip_dim: tokens of the picture; 0: the network knows texts alone (MVDream).
+    """
+
+    image_size: int = 32
+    in_channels: int = 4
+    out_channels: int = 4
+    model_channels: int = 320
+    num_res_blocks: int = 2
+    attention_resolutions: tuple[int, ...] = (4, 2, 1)
+    channel_mult: tuple[int, ...] = (1, 2, 4, 4)
+    num_head_channels: int = 64
+    transformer_depth: int = 1
+    context_dim: int = 1024
+    camera_dim: int = 16
+    ip_dim: int = 0
+    image_dim: int = 1280
+
+
+class ResBlock(nn.Module):
+    """Two convolutions, the embedding of time and camera added between them."""
+
+    def __init__(self, channels: int, embed_dim: int, out_channels: int) -> None:
+        super().__init__()
+        self.in_layers = nn.Sequential(
+            nn.GroupNorm(GROUPS, channels), nn.SiLU(), nn.Conv2d(channels, out_channels, 3, padding=1)
+        )
+        self.emb_layers = nn.Sequential(nn.SiLU(), nn.Linear(embed_dim, out_channels))
+        self.out_layers = nn.Sequential(
+            nn.GroupNorm(GROUPS, out_channels),
+            nn.SiLU(),
+            nn.Identity(),  # dropout, in training
+            nn.Conv2d(out_channels, out_channels, 3, padding=1),
+        )
+        same = channels == out_channels
+        self.skip_connection = nn.Identity() if same else nn.Conv2d(channels, out_channels, 1)
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        """x [B, C, H, W]; shift [B, out_channels]: emb_layers of the embedding."""
+        h = self.in_layers(x) + shift[:, :, None, None]
+        return self.skip_connection(x) + self.out_layers(h)
+
+
+class SelfAttention(nn.Module):
+    """Attention among all tokens of a group."""
+
+    def __init__(self, dim: int, head_dim: int) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.to_q = nn.Linear(dim, dim, bias=False)
+        self.to_k = nn.Linear(dim, dim, bias=False)
+        self.to_v = nn.Linear(dim, dim, bias=False)
+        self.to_out = nn.Sequential(nn.Linear(dim, dim))
+        self.to_qkv: nn.Parameter | None = None
+
+    def fuse(self) -> None:
+        """One matrix for queries, keys and values."""
+        joined = torch.cat([self.to_q.weight, self.to_k.weight, self.to_v.weight])
+        self.to_qkv = nn.Parameter(joined.detach(), requires_grad=False)
+        del self.to_q, self.to_k, self.to_v
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [b, n, C]."""
+        q, k, v = F.linear(x, self.to_qkv).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)
+        return self.to_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class CrossAttention(nn.Module):
+    """Attention to the text, plus, with weights of its own, to the picture."""
+
+    def __init__(self, dim: int, head_dim: int, context_dim: int, with_image: bool) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.to_q = nn.Linear(dim, dim, bias=False)
+        self.to_k = nn.Linear(context_dim, dim, bias=False)
+        self.to_v = nn.Linear(context_dim, dim, bias=False)
+        if with_image:
+            self.to_k_ip = nn.Linear(context_dim, dim, bias=False)
+            self.to_v_ip = nn.Linear(context_dim, dim, bias=False)
+        self.to_out = nn.Sequential(nn.Linear(dim, dim))
+
+    def _heads(self, tokens: Tensor) -> Tensor:
+        return tokens.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [b, heads, n, head_dim]
+
+    def keys_values(self, text: Tensor, image: Tensor | None) -> KeyValues:
+        """What `forward` attends to; text [b, n, context_dim], image [b, ip_dim, context_dim]."""
+        known = self._heads(self.to_k(text)), self._heads(self.to_v(text))
+        if image is None:
+            return *known, None, None
+        return *known, self._heads(self.to_k_ip(image)), self._heads(self.to_v_ip(image))
+
+    def forward(self, x: Tensor, context: KeyValues) -> Tensor:
+        """x [b, n, C], b a multiple of the halves of `context`: the rows of one half lie together."""
+        k, v, k_ip, v_ip = context
+        # No view has a context of its own: those of a half are one long row of queries.
+        q = self._heads(self.to_q(x).reshape(k.shape[0], -1, x.shape[-1]))
+        out = F.scaled_dot_product_attention(q, k, v)
+        if k_ip is not None:
+            out = out + F.scaled_dot_product_attention(q, k_ip, v_ip)
+        return self.to_out(out.transpose(1, 2).reshape(x.shape))
+
+
+class GatedLinear(nn.Module):
+    """GEGLU (arXiv:2002.05202): one half of a linear map, gated by the other."""
+
+    def __init__(self, dim: int, inner: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(dim, 2 * inner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.proj(x).chunk(2, dim=-1)
+        return value * F.gelu(gate)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, dim: int, multiple: int = 4) -> None:
+        super().__init__()
+        self.net = nn.Sequential(GatedLinear(dim, multiple * dim), nn.Identity(), nn.Linear(multiple * dim, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
+class TransformerBlock(nn.Module):
+    def __init__(self, dim: int, config: UNetConfig) -> None:
+        super().__init__()
+        self.attn1 = SelfAttention(dim, config.num_head_channels)
+        self.attn2 = CrossAttention(dim, config.num_head_channels, config.context_dim, config.ip_dim > 0)
+        self.ff = FeedForward(dim)
+        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(dim), nn.LayerNorm(dim), nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor, context: KeyValues) -> Tensor:
+        x = x + self.attn1(self.norm1(x))
+        x = x + self.attn2(self.norm2(x), context)
+        return x + self.ff(self.norm3(x))
+
+
+class SpatialTransformer(nn.Module):
+    """Transformer blocks over the pixels of all views of a group, around a residual."""
+
+    def __init__(self, channels: int, config: UNetConfig) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(GROUPS, channels, eps=1e-6)
+        self.proj_in = nn.Linear(channels, channels)
+        self.transformer_blocks = nn.ModuleList(
+            TransformerBlock(channels, config) for _ in range(config.transformer_depth)
+        )
+        self.proj_out = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor, views: int, contexts: Iterator[KeyValues]) -> Tensor:
+        """x [b views, C, H, W]; the next of `contexts` is each block's own."""
+        b, c, h, w = x.shape
+        tokens = self.norm(x).permute(0, 2, 3, 1).reshape(b // views, views * h * w, c)
+        tokens = self.proj_in(tokens)
+        for block in self.transformer_blocks:
+            tokens = block(tokens, next(contexts))
+        return x + self.proj_out(tokens).reshape(b, h, w, c).permute(0, 3, 1, 2)
+
+
+class Downsample(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.op = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.op(x)
+
+
+class Upsample(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+
+
+class MultiViewUNet(nn.Module):
+    """Noise in the latents of groups of views; see the head of this file."""
+
+    def __init__(self, config: UNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.model_channels
+        embed_dim = TIME_MULTIPLE * width
+        self.time_embed = nn.Sequential(nn.Linear(width, embed_dim), nn.SiLU(), nn.Linear(embed_dim, embed_dim))
+        self.camera_embed = nn.Sequential(
+            nn.Linear(config.camera_dim, embed_dim), nn.SiLU(), nn.Linear(embed_dim, embed_dim)
+        )
+        if config.ip_dim:
+            self.image_embed = Resampler(config.context_dim, config.image_dim, config.ip_dim)
+
+        self.input_blocks = nn.ModuleList([nn.ModuleList([nn.Conv2d(config.in_channels, width, 3, padding=1)])])
+        channels, skips, resolution = width, [width], 1  # resolution: the latents' side over this level's
+        last = len(config.channel_mult) - 1
+        for level, multiple in enumerate(config.channel_mult):
+            for _ in range(config.num_res_blocks):
+                self.input_blocks.append(self._layer(channels, embed_dim, multiple * width, resolution))
+                channels = multiple * width
+                skips.append(channels)
+            if level < last:
+                self.input_blocks.append(nn.ModuleList([Downsample(channels)]))
+                skips.append(channels)
+                resolution *= 2
+        self.middle_block = nn.ModuleList(
+            [
+                ResBlock(channels, embed_dim, channels),
+                SpatialTransformer(channels, config),
+                ResBlock(channels, embed_dim, channels),
+            ]
+        )
+        self.output_blocks = nn.ModuleList()
+        for level, multiple in reversed(list(enumerate(config.channel_mult))):
+            for i in range(config.num_res_blocks + 1):
+                layer = self._layer(channels + skips.pop(), embed_dim, multiple * width, resolution)
+                channels = multiple * width
+                if level > 0 and i == config.num_res_blocks:
+                    layer.append(Upsample(channels))
+                    resolution //= 2
+                self.output_blocks.append(layer)
+        self.out = nn.Sequential(
+            nn.GroupNorm(GROUPS, channels), nn.SiLU(), nn.Conv2d(channels, config.out_channels, 3, padding=1)
+        )
+        self.shift_weight: nn.Parameter | None = None
+        self.shift_bias: nn.Parameter | None = None
+
+    def _layer(self, channels: int, embed_dim: int, out_channels: int, resolution: int) -> nn.ModuleList:
+        """A residual block, and attention at the resolutions that have it."""
+        parts: list[nn.Module] = [ResBlock(channels, embed_dim, out_channels)]
+        if resolution in self.config.attention_resolutions:
+            parts.append(SpatialTransformer(out_channels, self.config))
+        return nn.ModuleList(parts)
+
+    def _in_order(self) -> list[nn.Module]:
+        """All blocks in the order in which `forward` visits them."""
+        layers = [*self.input_blocks, self.middle_block, *self.output_blocks]
+        return [part for layer in layers for part in layer]
+
+    @torch.no_grad()
+    def fuse(self) -> MultiViewUNet:
+        """Join matrices that meet the same input. To be called once, after loading and before `forward`.
+
+        From then on the state dict has other names than the public weights.
+        """
+        blocks = [part for part in self._in_order() if isinstance(part, ResBlock)]
+        self.shift_weight = nn.Parameter(torch.cat([b.emb_layers[1].weight for b in blocks]), requires_grad=False)
+        self.shift_bias = nn.Parameter(torch.cat([b.emb_layers[1].bias for b in blocks]), requires_grad=False)
+        self._shift_sizes = [b.emb_layers[1].out_features for b in blocks]
+        for block in blocks:
+            del block.emb_layers
+        for part in list(self.modules()):
+            if isinstance(part, SelfAttention):
+                part.fuse()
+        return self
+
+    @torch.no_grad()
+    def embed_context(self, text: Tensor, features: Tensor | None = None) -> list[KeyValues]:
+        """Keys and values of every cross attention; once an object, for they know neither time nor view.
+
+        Args:
+            text: encoded prompts [h, n, context_dim], one a half of the guidance.
+            features: of the image encoder [h, n', image_dim]; zeros for a half without a picture, which pass through
+                the Resampler like any others.
+        """
+        image = self.image_embed(features) if features is not None else None
+        return [
+            block.attn2.keys_values(text, image)
+            for part in self._in_order()
+            if isinstance(part, SpatialTransformer)
+            for block in part.transformer_blocks
+        ]
+
+    def forward(self, latents: Tensor, step: Tensor, cameras: Tensor, context: list[KeyValues]) -> Tensor:
+        """Predicted noise, like `latents`.
+
+        Args:
+            latents: [b, F, C, H, W], b groups of F views.
+            step: [1], of the 1000 that the network was trained on.
+            cameras: [b, F, camera_dim].
+            context: of `embed_context`; b is a multiple of its halves, whose groups lie together.
+        """
+        assert self.shift_weight is not None, "fuse comes first"
+        b, views = latents.shape[:2]
+        dtype = self.shift_weight.dtype
+        embedding = self.time_embed(time_features(step, self.config.model_channels).to(dtype))  # [1, E]
+        embedding = embedding + self.camera_embed(cameras.to(dtype).flatten(0, 1))  # [b F, E]
+        shifts = iter(F.linear(F.silu(embedding), self.shift_weight, self.shift_bias).split(self._shift_sizes, dim=1))
+        contexts = iter(context)
+
+        def through(layer: nn.ModuleList, x: Tensor) -> Tensor:
+            for part in layer:
+                if isinstance(part, ResBlock):
+                    x = part(x, next(shifts))
+                elif isinstance(part, SpatialTransformer):
+                    x = part(x, views, contexts)
+                else:
+                    x = part(x)
+            return x
+
+        x = latents.to(dtype).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        skips = []
+        for layer in self.input_blocks:
+            x = through(layer, x)
+            skips.append(x)
+        x = through(self.middle_block, x)
+        for layer in self.output_blocks:
+            x = through(layer, torch.cat([x, skips.pop()], dim=1))
+        return self.out(x).reshape(b, views, *latents.shape[2:]).to(latents.dtype)
+
+
+def time_features(step: Tensor, dim: int, longest: float = 10_000.0) -> Tensor:
+    """cos(step w_i), then sin(step w_i), with w_i = longest^(-2 i / dim) [1, dim]; float32, or float64 as `step` is."""
+    kind = step.dtype if step.dtype == torch.float64 else torch.float32
+    half = dim // 2
+    rates = torch.exp(torch.arange(half, device=step.device, dtype=kind) * (-math.log(longest) / half))
+    angles = step.to(kind)[:, None] * rates[None]
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
