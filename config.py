@@ -42,12 +42,20 @@ class PrepareConfig:
 @dataclass
 class PriorConfig:
     name: str = "embedded"  # a name in priors.PRIORS
-    weights: str = ""  # a weights file or folder; empty: the prior's own
+    variant: str = ""  # which model, where a prior has several: stable-zero123 | zero123-xl
+    weights: str = ""  # a weights file or folder, or a repository of the hub; empty: the prior's own
     guidance: float = 1.0  # classifier-free guidance scale; 1 evaluates the conditional half alone
     joint: bool = True  # views denoise in groups that see each other, where the prior can
+    # How the networks of the public priors run
+    precision: str = "auto"  # auto: half on a GPU, where it overflows bf16, float32 on a CPU | fp16 | bf16 | fp32
+    compile: bool = False  # let torch.compile fuse their kernels: faster, but slow to start the first time
+    memory_gb: float = 0.0  # GPU memory that they may take; 0: what is free; little makes them run in parts
 
     def __post_init__(self) -> None:
         _require_between("prior.guidance", self.guidance, 0.0, 100.0)
+        choices = ("auto", "fp16", "bf16", "fp32")
+        _require(self.precision in choices, "prior.precision", self.precision, " | ".join(choices))
+        _require_between("prior.memory_gb", self.memory_gb, 0.0, 10_000.0)
 
 
 @dataclass

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cameras import Cameras
-from priors.base import Prior, halves, standard_normal, walk
+from priors.base import PrecisionOverflow, Prior, halves, standard_normal, walk
 
 TRAINED_STEPS = 1000  # of the discrete schedules that the public checkpoints were trained on
 
@@ -67,9 +67,7 @@ def grid_plans(steps: int, rounds: int, t_start: float, t_end: float, inversion_
 def _grid_plan(falling: list[int], index: int, t1: int) -> NoisePlan:
     """From step t1 up to falling[index] and down to 0, as times."""
     rising = [t for t in reversed(falling[index:]) if t >= t1]
-    return NoisePlan(
-        tuple(t / TRAINED_STEPS for t in rising), tuple(t / TRAINED_STEPS for t in [*falling[index:], 0])
-    )
+    return NoisePlan(tuple(t / TRAINED_STEPS for t in rising), tuple(t / TRAINED_STEPS for t in [*falling[index:], 0]))
 
 
 def continuous_plans(steps: int, rounds: int, t_start: float, t_end: float, inversion_ratio: float) -> list[NoisePlan]:
@@ -104,7 +102,6 @@ PLANS: dict[str, Callable[[int, int, float, float, float], list[NoisePlan]]] = {
 }
 
 
-@torch.no_grad()
 def target_views(
     prior: Prior,
     images: Tensor | None,
@@ -137,6 +134,33 @@ def target_views(
     """
     scale = prior.guidance if guidance is None else guidance
     low, high = (prior.level(u) for u in guidance_interval)
+
+    def scale_at(t: float) -> float:
+        return scale if low <= t <= high else 1.0
+
+    state = generator.get_state()
+    while True:
+        try:
+            return _target_views(
+                prior, images, cameras, plan, eta, scale_at, lambda t: inversion_guidance, generator, on_call
+            )
+        except PrecisionOverflow:  # with the same random numbers, in a wider precision
+            generator.set_state(state)
+
+
+@torch.no_grad()
+def _target_views(
+    prior: Prior,
+    images: Tensor | None,
+    cameras: Cameras,
+    plan: NoisePlan,
+    eta: float,
+    guidance: Callable[[float], float],
+    inversion_guidance: Callable[[float], float],
+    generator: torch.Generator,
+    on_call: Callable[[int], None] | None,
+) -> Tensor:
+    """`target_views`, once; the guidance as functions of the noise level."""
     rising, falling = ([prior.level(u) for u in times] for times in (plan.inversion, plan.sampling))
     # 1. x^(k): the renders, encoded; 2. noise-adding 0 -> t1
     noise = standard_normal(prior.latent_shape(len(cameras)), generator, prior.device)
@@ -147,11 +171,9 @@ def target_views(
         alpha, sigma = prior.alpha_sigma(rising[0])
         latents = alpha * prior.encode(images) + sigma * noise
     # 3. x_tilde^(k): DDIM inversion t1 -> t2, without randomness
-    latents = walk(prior, latents, rising, cameras, lambda t: inversion_guidance, on_call=on_call)
+    latents = walk(prior, latents, rising, cameras, inversion_guidance, on_call=on_call)
     # 4. x_hat^(k): DDIM sampling t2 -> 0
-    latents = walk(
-        prior, latents, falling, cameras, lambda t: scale if low <= t <= high else 1.0, eta, generator, on_call
-    )
+    latents = walk(prior, latents, falling, cameras, guidance, eta, generator, on_call)
     views = prior.decode(latents)
     return views if images is None else views.to(images.device, images.dtype)
 

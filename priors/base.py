@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from prepare import PreparedImage
 
 
+class PrecisionOverflow(ArithmeticError):
+    """Half precision did not hold a result; the prior has gone over to a wider one: ask again."""
+
+
 class Prior(abc.ABC):
     """A diffusion model of the views of one object, given a picture of it (or a text).
 
@@ -86,7 +90,11 @@ class Prior(abc.ABC):
         return images.to(self.device, torch.float32) * 2.0 - 1.0
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Latents -> pictures [B, channels, S, S] in [0, 1]."""
+        """Latents -> pictures [B, channels, S, S] in [0, 1].
+
+        Raises:
+            PrecisionOverflow: the latents are not finite, and networks of wider precision may do better.
+        """
         return (latents.float() / 2.0 + 0.5).clamp(0.0, 1.0)
 
     def latent_shape(self, batch: int) -> tuple[int, ...]:
