@@ -13,6 +13,7 @@ from errors import UserError
 
 logger = logging.getLogger(__name__)
 
+CUBLAS_WORKSPACE = ":4096:8"  # with it cuBLAS gives the same bits from run to run; read when torch first uses it
 _APP = "turbodreamer"
 _LONGEST_START_S = 3600.0  # a process that says it is older did not start for this run, or its clock is wrong
 
@@ -60,6 +61,7 @@ def prepare_environment(cache_dir: str | Path | None = None) -> Path:
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     caches = cache_directory(cache_dir)
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if cache_dir is not None or not chosen:

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-try:
-    import nvtx
-except ImportError:  # profiling ranges are a convenience: the app runs without them
-    nvtx = None
+from profiling import marked
 
 logger = logging.getLogger(__name__)
 
@@ -38,18 +35,18 @@ class StageTimes:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Log, time (after synchronising the GPU, if one is in use) and open an NVTX range named `name`."""
+        """Log, time (after synchronising the GPU, if one is in use) and mark it for profilers."""
         logger.info("%s ...", name)
         self.seconds.setdefault(name, 0.0)
         _synchronise()
         started_s = time.perf_counter()
-        marker = nvtx.start_range(name) if nvtx is not None else None
         try:
-            yield
+            with marked(name):
+                try:
+                    yield
+                finally:
+                    _synchronise()
         finally:
-            _synchronise()
-            if marker is not None:
-                nvtx.end_range(marker)
             self.add(name, time.perf_counter() - started_s)
 
 
