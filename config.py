@@ -46,6 +46,7 @@ class PriorConfig:
     weights: str = ""  # a weights file or folder, or a repository of the hub; empty: the prior's own
     guidance: float = 1.0  # classifier-free guidance scale; 1 evaluates the conditional half alone
     joint: bool = True  # views denoise in groups that see each other, where the prior can
+    prompt_suffix: str = ""  # put after a prompt that is not empty
     # How the networks of the public priors run
     precision: str = "auto"  # auto: half on a GPU, where it overflows bf16, float32 on a CPU | fp16 | bf16 | fp32
     compile: bool = False  # let torch.compile fuse their kernels: faster, but slow to start the first time
@@ -210,7 +211,9 @@ class OutputConfig:
 
 @dataclass
 class Config:
-    input: str = ""  # the picture; empty: the sample picture
+    input: str = ""  # the picture; empty: the sample picture, or none where the prior takes a text alone
+    prompt: str = ""  # what the object is, for priors that take a text
+    negative_prompt: str = ""  # what it is not
     load: str = ""  # Gaussians (.ply) to mesh instead of fitting a picture
     save_path: str = ""  # name of the run's folder and files; empty: the name of the input
     outdir: str = "outputs"  # folder of all runs

@@ -37,21 +37,25 @@ MAX_ELEVATION_DEG = 80.0  # of the imagined views: nearer to the pole the azimut
 
 
 def fit_gaussians(
-    prepared: PreparedImage,
+    prepared: PreparedImage | None,
     prior: Prior,
     config: FitConfig,
     elevation_deg: float,
     generator: torch.Generator,
     progress: bool = False,
+    device: torch.device | None = None,
+    deterministic: bool = False,
 ) -> Gaussians:
-    """Reconstruct the object in a picture.
+    """Reconstruct the object in a picture, or the one that a text tells of.
 
     Args:
-        prepared: the picture; the fit runs on its device, the prior on its own.
+        prepared: the picture; None for a prior of texts alone.
         prior: imagines other views; its source is set here.
         elevation_deg: from which the picture was taken, positive is above.
         generator: on the CPU; all randomness comes from it.
         progress: show a bar on stderr, if that is a terminal.
+        device: of the fit, the prior has its own; None: the picture's, without one the CPU.
+        deterministic: on a GPU too equal input gives equal bits.
     Returns:
         Gaussians in the object's frame (y up, the picture seen from azimuth 0), every parameter finite.
     Raises:
@@ -62,7 +66,8 @@ def fit_gaussians(
     )
     if config.init_denoise_steps:
         plans[0] = continuous_plan(1.0, 1.0, config.init_denoise_steps)
-    device = prepared.rgb.device
+    if device is None:
+        device = torch.device("cpu") if prepared is None else prepared.rgb.device
     prior.set_source(prepared, elevation_deg)
     reference = reference_view(prepared, prior, elevation_deg)
     total_steps = config.init_steps + config.rounds * config.round_steps
@@ -88,7 +93,7 @@ def fit_gaussians(
             imagined_s = time.perf_counter()
             if optimiser is None:
                 first = first_gaussians(targets, reference, config, generator)
-                optimiser = SplatOptimiser(first, config, total_steps, generator)
+                optimiser = SplatOptimiser(first, config, total_steps, generator, deterministic)
             remembered = [*remembered, targets][-config.memory :]
             bar.set_description(f"round {k}/{config.rounds}: splats")
             loss = optimiser.run(

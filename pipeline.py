@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_PICTURE = Path(__file__).resolve().parent / "assets" / "sample.png"
 SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
+_LONGEST_NAME = 40  # of a run that is named by its prompt, characters
 _BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
 SPLATS_DEVICE = torch.device("cpu")  # of the rasteriser and the density field
 
@@ -63,17 +64,23 @@ def choose_device(name: str) -> torch.device:
 
 
 def source_elevation(config: Config) -> float:
-    """Elevation of the picture's camera, degrees: as given; else 0 for a picture of the user's, or the sample's own."""
+    """Elevation of the picture's camera, degrees: as given; else 0, for the sample picture its own."""
     if config.elevation is not None:
         return config.elevation
-    return 0.0 if config.input or config.load else SAMPLE_ELEVATION_DEG
+    return 0.0 if config.input or config.load or config.prompt else SAMPLE_ELEVATION_DEG
 
 
 def fit_stage(
-    prepared: PreparedImage, config: Config, device: torch.device, generator: torch.Generator, show_progress: bool
+    prepared: PreparedImage | None,
+    config: Config,
+    device: torch.device,
+    generator: torch.Generator,
+    show_progress: bool,
 ) -> Gaussians:
-    """Gaussians for a prepared picture, under the prior that the configuration names."""
+    """Gaussians for a prepared picture or a text, under the prior that the configuration names."""
     prior = lookup(PRIORS, config.prior.name, "prior.name")(config.prior, device)
+    if prior.takes_text:
+        prior.set_text(config.prompt, config.negative_prompt)
     try:
         return fit_gaussians(prepared, prior, config.fit, source_elevation(config), generator, show_progress)
     except torch.OutOfMemoryError as error:
@@ -146,9 +153,9 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
     times = StageTimes() if started_s is None else StageTimes(started_s=started_s)
     times.add("start", times.total_s)
     config = replace(config, elevation=source_elevation(config))
-    source = _path(config.load or config.input) if config.load or config.input else SAMPLE_PICTURE
-    folder = run_folder(config, source)
     _check_names(config)
+    source = _source(config)
+    folder = run_folder(config, source)
     names = _file_names(folder.name, config)
     check_writable(folder, names)  # before any work
     logger.info("seed: %d", config.seed)
@@ -156,10 +163,12 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
         with times.stage("load"):
             gaussians, reference = read_gaussians(source), None
     else:
-        with times.stage("prepare"):
-            prepared = prepare_image(source, config.prepare)
-            logger.info("the picture counts as taken from %+g degrees (+ is above)", config.elevation)
-            reference = (prepared, orbit_cameras(0.0, config.elevation, width=prepared.size, height=prepared.size))
+        prepared = reference = None
+        if source is not None:
+            with times.stage("prepare"):
+                prepared = prepare_image(source, config.prepare)
+                logger.info("the picture counts as taken from %+g degrees (+ is above)", config.elevation)
+                reference = (prepared, orbit_cameras(0.0, config.elevation, width=prepared.size, height=prepared.size))
         with times.stage("fit"):
             generator = torch.Generator().manual_seed(config.seed)
             gaussians = fit_stage(prepared, config, device, generator, show_progress)
@@ -169,27 +178,47 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
         devices = {"density field": SPLATS_DEVICE.type, "everything else": SPLATS_DEVICE.type}
         if not config.load:
             devices = {"prior": device.type, "rasteriser": SPLATS_DEVICE.type, **devices}
-        record = describe_run(config, str(source), devices, times, mesh_report, names[:-1])
+        record = describe_run(config, str(source or config.prompt), devices, times, mesh_report, names[:-1])
         write_json(record, temporary / names[-1])
     logger.info("%s: %s", folder, ", ".join(names))
     logger.info("total: %.2f s", times.total_s)
     return folder
 
 
-def run_folder(config: Config, source: Path) -> Path:
+def _source(config: Config) -> Path | None:
+    """The file that goes in: splats, a picture, the sample picture; None for a text alone."""
+    if config.load or config.input:
+        return _path(config.load or config.input)
+    return SAMPLE_PICTURE if PRIORS[config.prior.name].takes_picture else None
+
+
+def run_folder(config: Config, source: Path | None) -> Path:
     """<outdir>/<save_path>; without a name, that of the input, less the `_rgba` that marks cut-out pictures.
+
+    For a text alone (`source` is None) the name is the first words of the prompt: `a_cat`.
 
     Raises:
         UserError: save_path ends without a name for the files, or one that no file may have.
     """
     if not config.save_path:
+        stem = _words(config.prompt) if source is None else source.stem.removesuffix("_rgba")
         # Names of files may hold what no text file can: control characters, bytes that are no UTF-8.
-        name = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "_", source.stem.removesuffix("_rgba"))
+        name = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "_", stem)
         return _path(config.outdir) / (name if name.strip(". ") else "asset")
     folder = _path(config.outdir) / config.save_path
     if Path(config.save_path).name in ("", "..") or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", config.save_path):
         raise UserError(f"save_path={config.save_path!r}: expected a name for the run's folder and files, such as cat")
     return folder
+
+
+def _words(text: str) -> str:
+    """The first words of a text, joined by `_`, as a name of at most 40 characters."""
+    name = ""
+    for word in re.findall(r"\w+", text):
+        if len(name) + len(word) >= _LONGEST_NAME:
+            return name or word[:_LONGEST_NAME]
+        name = f"{name}_{word}" if name else word
+    return name
 
 
 def _path(text: str) -> Path:
@@ -199,13 +228,31 @@ def _path(text: str) -> Path:
 
 def _check_names(config: Config) -> None:
     """Refuse before any work what names something that is not there."""
-    lookup(PRIORS, config.prior.name, "prior.name")
+    _check_sources(config)
     lookup(BACKENDS, config.mesh.backend, "mesh.backend")
     lookup(ISOSURFACES, config.mesh.method, "mesh.method")
-    if config.input and config.load:
-        raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
     if config.output.turntable == "mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise UserError("output.turntable=mp4 needs imageio-ffmpeg (pip install imageio-ffmpeg); gif needs nothing")
+
+
+def _check_sources(config: Config) -> None:
+    """Refuse a picture or a text that the prior does not take, or lacks."""
+    name = config.prior.name
+    prior = lookup(PRIORS, name, "prior.name")
+    if config.input and config.load:
+        raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
+    if config.load:
+        return
+    if config.prompt and not prior.takes_text:
+        takers = ", ".join(other for other, kind in PRIORS.items() if kind.takes_text)
+        raise UserError(f"prompt={config.prompt!r}: prior.name={name} takes no text; choose from {takers}")
+    if prior.takes_picture:
+        if config.prompt and not config.input:
+            raise UserError(f"prompt={config.prompt!r}: prior.name={name} needs a picture too: input=FILE")
+    elif config.input:
+        raise UserError(f"input={config.input}: prior.name={name} takes a text and no picture")
+    elif not re.search(r"\w", config.prompt):
+        raise UserError(f'prompt={config.prompt!r}: prior.name={name} needs a text, such as prompt="a cat"')
 
 
 def _file_names(name: str, config: Config) -> list[str]:

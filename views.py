@@ -62,9 +62,9 @@ def to_images(rgb: Tensor, alpha: Tensor, channels: int) -> Tensor:
     return images.clamp(0.0, 1.0)
 
 
-def reference_view(prepared: PreparedImage, prior: Prior, elevation_deg: float) -> Views | None:
-    """The input picture as a view of the prior's size; None where the prior does not know where it was taken from."""
-    if prior.source_azimuth_deg is None:
+def reference_view(prepared: PreparedImage | None, prior: Prior, elevation_deg: float) -> Views | None:
+    """The input picture as a view of the prior's size; None without one, or where its camera is not known."""
+    if prepared is None or prior.source_azimuth_deg is None:
         return None
     resized = prepared.resized(prior.image_size)
     camera = prior.orbit(prior.source_azimuth_deg, elevation_deg).to(resized.rgb.device)

@@ -47,6 +47,7 @@ class Prior(abc.ABC):
             degrees apart. 1: each view by itself.
         radius, fovy_deg: the orbit that it was trained on.
         source_azimuth_deg: azimuth of the picture in the object's frame; None: the picture is no view of the object.
+        takes_picture, takes_text: what it is conditioned on.
     """
 
     channels: int = 3
@@ -55,14 +56,23 @@ class Prior(abc.ABC):
     radius: float = RADIUS
     fovy_deg: float = FOVY_DEG
     source_azimuth_deg: float | None = 0.0
+    takes_picture: bool = True
+    takes_text: bool = False
 
     def __init__(self, device: torch.device, guidance: float = 1.0) -> None:
         self.device = device
         self.guidance = guidance
 
     @abc.abstractmethod
-    def set_source(self, prepared: PreparedImage, elevation_deg: float) -> None:
-        """Take the picture that all later calls are conditioned on; positive elevation is above."""
+    def set_source(self, prepared: PreparedImage | None, elevation_deg: float) -> None:
+        """Take the picture that all later calls are conditioned on; positive elevation is above.
+
+        prepared: None for a prior that takes no picture.
+        """
+
+    def set_text(self, prompt: str, negative_prompt: str = "") -> None:
+        """Take the text for the next `set_source`, where the prior takes one; before, the text is empty."""
+        assert self.takes_text
 
     @abc.abstractmethod
     def alpha_sigma(self, t: float) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import pipeline
 from config import Config, load_config
@@ -13,6 +14,7 @@ from errors import UserError
 from gaussians import Gaussians
 from mesh_extract import GridSpec, Mesh, extract_fields, smooth_field
 from mesh_extract.carve import LEVEL
+from priors.base import Prior
 from scenes import ball, shell
 from stages import StageTimes
 
@@ -146,10 +148,86 @@ def test_a_grid_beyond_the_memory_is_refused_before_it_is_made(monkeypatch, gene
         (["input=cat.png"], 0.0),
         (["input=cat.png", "elevation=30"], 30.0),
         (["load=cat.ply"], 0.0),
+        (["prompt=a cat"], 0.0),
     ],
 )
 def test_the_sample_picture_knows_its_elevation_and_a_picture_of_the_users_is_level(overrides, expected_deg):
     assert pipeline.source_elevation(load_config(None, overrides)) == expected_deg
+
+
+class NoPrior(Prior):
+    """Stands in where the fit does."""
+
+    def __init__(self, config, device):
+        super().__init__(device)
+
+    def set_source(self, prepared, elevation_deg): ...
+    def alpha_sigma(self, t): ...
+    def predict_noise(self, latents, t, cameras, guidance): ...
+
+
+class TextPrior(NoPrior):
+    takes_picture, takes_text = False, True
+
+    def set_text(self, prompt, negative_prompt=""):
+        self.text = prompt, negative_prompt
+
+
+class BothPrior(TextPrior):
+    takes_picture = True
+
+
+PRIOR_KINDS = {"embedded": NoPrior, "text": TextPrior, "both": BothPrior}
+
+
+def test_a_text_alone_needs_no_picture(tmp_path, monkeypatch, generator):
+    seen = []
+    fitted = dense_ball(generator)
+    monkeypatch.setattr(
+        "pipeline.fit_gaussians", lambda p, prior, c, deg, *rest: seen.append((p, prior.text, deg)) or fitted
+    )
+    monkeypatch.setattr("pipeline.PRIORS", PRIOR_KINDS)
+    tiny = ["mesh.resolution=16", "texture.size=32", "texture.render_size=16", "texture.passes=0"]
+    overrides = ["prior.name=text", "prompt=a cat, sitting!", "negative_prompt=dogs", f"outdir={tmp_path}"]
+    config = load_config(None, [*tiny, "output.turntable=none", *overrides])
+    folder = pipeline.run(config, torch.device("cpu"), show_progress=False)
+    assert seen == [(None, ("a cat, sitting!", "dogs"), 0.0)]
+    assert folder == tmp_path / "a_cat_sitting" and (folder / "a_cat_sitting.glb").is_file()
+    record = json.loads((folder / "run.json").read_text())
+    assert record["source"] == record["config"]["prompt"] == "a cat, sitting!"
+    with Image.open(folder / "a_cat_sitting_views.png") as sheet:
+        assert sheet.size == (8 * 256, 2 * 256)  # no column for a picture
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        (["prompt=a cat"], "prompt='a cat': prior.name=embedded takes no text; choose from text, both"),
+        (["prior.name=text"], "prompt='': prior.name=text needs a text, such as prompt=\"a cat\""),
+        (["prior.name=text", "prompt= ,"], "needs a text"),
+        (["prior.name=text", "prompt=a cat", "input=cat.png"], "input=cat.png: prior.name=text takes a text and no"),
+        (["prior.name=both", "prompt=a cat"], "prompt='a cat': prior.name=both needs a picture too: input=FILE"),
+    ],
+)
+def test_what_the_prior_does_not_take_is_refused(tmp_path, monkeypatch, overrides, message):
+    monkeypatch.setattr("pipeline.PRIORS", PRIOR_KINDS)
+    with pytest.raises(UserError) as caught:
+        pipeline.run(load_config(None, [*overrides, f"outdir={tmp_path}"]), torch.device("cpu"))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "prompt, name",
+    [
+        ("a cat", "a_cat"),
+        ("  ein Käfer / テスト  ", "ein_Käfer_テスト"),
+        ("../../etc", "etc"),
+        ("x" * 90, "x" * 40),
+        ("a small wooden rocking horse with a red saddle and bells", "a_small_wooden_rocking_horse_with_a_red"),
+    ],
+)
+def test_a_prompt_names_its_run(prompt, name):
+    assert pipeline.run_folder(load_config(None, [f"prompt={prompt}", "outdir=out"]), None) == Path("out", name)
 
 
 @pytest.mark.parametrize("overrides, expected_deg", [([], 10.0), (["input={sample}"], 0.0), (["elevation=25"], 25.0)])
@@ -157,7 +235,7 @@ def test_fit_previews_and_record_agree_on_the_elevation(tmp_path, monkeypatch, g
     seen = []
     fitted = dense_ball(generator)
     monkeypatch.setattr("pipeline.fit_gaussians", lambda p, prior, c, deg, *rest: seen.append(deg) or fitted)
-    monkeypatch.setattr("pipeline.PRIORS", {"embedded": lambda config, device: None})
+    monkeypatch.setattr("pipeline.PRIORS", {"embedded": NoPrior})
 
     def views(picture, gaussians, textured, elevation_deg):
         seen.append(elevation_deg)
@@ -207,7 +285,7 @@ def test_a_gpu_without_enough_memory_is_one_line(monkeypatch, generator):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate ...")
 
     monkeypatch.setattr("pipeline.fit_gaussians", fail)
-    monkeypatch.setattr("pipeline.PRIORS", {"embedded": lambda config, device: None})
+    monkeypatch.setattr("pipeline.PRIORS", {"embedded": NoPrior})
     with pytest.raises(UserError, match="prior.name=embedded needs more memory than cuda has; try"):
         pipeline.fit_stage(None, Config(), torch.device("cuda"), generator, False)
 
