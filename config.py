@@ -112,6 +112,7 @@ class FitConfig:
     max_ratio: float = 8.0  # longest over shortest standard deviation of a Gaussian, clipped too
     entropy: float = 0.02  # weight, in the last rounds, of the opacities' entropy: drives them to 0 or 1
     entropy_rounds: int = 2  # how many last rounds
+    graphs: bool = True  # on a GPU: replay the optimiser's steps as CUDA graphs, where the rasteriser can
 
     def __post_init__(self) -> None:
         for key, choices in (
@@ -154,7 +155,7 @@ class FitConfig:
 @dataclass
 class MeshConfig:
     method: str = "marching_cubes"  # a name in mesh_extract.ISOSURFACES
-    backend: str = "auto"  # how the density field is computed: auto | cpu (Python loops) | numba
+    backend: str = "auto"  # of the density field: auto | cpu (Python loops) | numba | cuda | cuda-coeff | cuda-fused
     resolution: int = 128  # grid nodes along the longest side
     iso: str = "auto"  # density threshold: auto or a number
     carve: bool | None = None  # cut off what stands out beyond the splats' silhouettes; null: with iso=auto, lower then
@@ -219,6 +220,8 @@ class Config:
     outdir: str = "outputs"  # folder of all runs
     elevation: float | None = None  # degrees from which the picture was taken, positive is above; null: 0, sample 10
     seed: int = 0  # of all random numbers: the same seed, machine and number of threads give the same files
+    deterministic: bool = False  # on a GPU too the same seed gives the same files; slower there, always so on a CPU
+    profile: str = "stage"  # what profilers see by name: stage | function (stages and the functions in them)
     cache_dir: str = ""  # folder of caches; empty: $TURBODREAMER_CACHE_DIR, else in $XDG_CACHE_HOME or ~/.cache
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)
@@ -231,6 +234,7 @@ class Config:
         if self.elevation is not None:  # from straight above or below, no direction of the picture is up
             _require_between("elevation", self.elevation, -MAX_ELEVATION_DEG, MAX_ELEVATION_DEG)
         _require_between("seed", self.seed, 0, 2**63 - 1)
+        _require(self.profile in ("stage", "function"), "profile", self.profile, "stage or function")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:

@@ -40,7 +40,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of keys, such as configs/image.yaml")
     parser.add_argument("--backend", metavar="NAME", help="how the density field is computed; wins over mesh.backend=")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where the prior runs")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where everything runs")
     parser.add_argument("--quiet", action="store_true", help="log warnings only, no progress bar")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="any key of the list below")
     return parser.parse_intermixed_args(arguments)  # flags and overrides in any order

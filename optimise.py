@@ -24,7 +24,14 @@ MAX_BAD_STEPS = 20  # steps in a row without a finite loss after which the fit g
 class SplatOptimiser:
     """The Gaussians under way, with what belongs to them: moments of Adam, statistics, the step count."""
 
-    def __init__(self, gaussians: Gaussians, config: FitConfig, total_steps: int, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        gaussians: Gaussians,
+        config: FitConfig,
+        total_steps: int,
+        generator: torch.Generator,
+        deterministic: bool = False,
+    ) -> None:
         self.config = config
         self.generator = generator
         self.adam = GaussianAdam(gaussians)
@@ -85,9 +92,9 @@ class SplatOptimiser:
         rendered.means2d.retain_grad()
         loss = (difference(rendered.rgb, targets.rgb, config.loss) * rgb_weights.to(device)).sum()
         if targets.alpha is not None:
-            loss = loss + (
-                difference(rendered.alpha, targets.alpha, config.alpha_loss) * alpha_weights.to(device)
-            ).sum()
+            loss = (
+                loss + (difference(rendered.alpha, targets.alpha, config.alpha_loss) * alpha_weights.to(device)).sum()
+            )
         picture_loss = float(loss.detach())
         if sharpen and config.entropy > 0:
             loss = loss + config.entropy * opacity_entropy(self.adam.gaussians)

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from cameras import Cameras, orbit_cameras
-from config import Config, MeshConfig
+from config import Config, MeshConfig, PriorConfig
+from devices import choose_device, enough_memory, field_device, reproducible, require_backend
 from errors import UserError
 from files import check_writable, whole_file, whole_files
 from fit import fit_gaussians
@@ -37,7 +38,8 @@ from mesh_extract.fields import resolve_backend
 from mesh_extract.grid import SURFACE_LEVEL
 from prepare import PreparedImage, prepare_image
 from previews import turntable_frames, views_sheet, write_turntable
-from priors import PRIORS
+from priors import PRIORS, Prior
+from profiling import set_scope
 from registry import lookup
 from run_record import describe_run, write_json
 from splat_ply import read_gaussians, write_gaussians
@@ -49,18 +51,9 @@ SAMPLE_PICTURE = Path(__file__).resolve().parent / "assets" / "sample.png"
 SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
 _LONGEST_NAME = 40  # of a run that is named by its prompt, characters
 _BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
-SPLATS_DEVICE = torch.device("cpu")  # of the rasteriser and the density field
+_last_prior: dict[tuple, Prior] = {}  # one entry: the next object of this process need not load it again
 
-
-def choose_device(name: str) -> torch.device:
-    """The device of the prior: as asked, never quietly another; "auto" takes the GPU where torch finds one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "a CPU build"
-        raise UserError(f"--device cuda: torch {torch.__version__} ({built}) finds no CUDA device")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-        logger.info("device: %s", name)
-    return torch.device(name)
+__all__ = ["choose_device", "fit_stage", "make_prior", "mesh_stage", "run", "run_folder", "source_elevation", "surface"]
 
 
 def source_elevation(config: Config) -> float:
@@ -70,6 +63,17 @@ def source_elevation(config: Config) -> float:
     return 0.0 if config.input or config.load or config.prompt else SAMPLE_ELEVATION_DEG
 
 
+def make_prior(config: PriorConfig, device: torch.device) -> Prior:
+    """The prior that the configuration names: the last one made, where that is the same."""
+    build = lookup(PRIORS, config.name, "prior.name")
+    key = build, repr(config), device
+    if key not in _last_prior:
+        _last_prior.clear()  # before another one takes its memory
+        with enough_memory(f"prior.name={config.name}", device, "try --device cpu"):
+            _last_prior[key] = build(config, device)
+    return _last_prior[key]
+
+
 def fit_stage(
     prepared: PreparedImage | None,
     config: Config,
@@ -77,15 +81,16 @@ def fit_stage(
     generator: torch.Generator,
     show_progress: bool,
 ) -> Gaussians:
-    """Gaussians for a prepared picture or a text, under the prior that the configuration names."""
-    prior = lookup(PRIORS, config.prior.name, "prior.name")(config.prior, device)
+    """Gaussians on `device` for a prepared picture or a text, under the prior that the configuration names."""
+    prior = make_prior(config.prior, device)
     if prior.takes_text:
         prior.set_text(config.prompt, config.negative_prompt)
-    try:
-        return fit_gaussians(prepared, prior, config.fit, source_elevation(config), generator, show_progress)
-    except torch.OutOfMemoryError as error:
-        advice = "try a smaller fit.views, or --device cpu"
-        raise UserError(f"prior.name={config.prior.name} needs more memory than {device} has; {advice}") from error
+    what, advice = f"prior.name={config.prior.name}", "try a smaller fit.views, or --device cpu"
+    with enough_memory(what, device, advice), reproducible(config.deterministic, device):
+        return fit_gaussians(
+            None if prepared is None else prepared.to(device), prior, config.fit, source_elevation(config), generator,
+            show_progress, device, config.deterministic,
+        )  # fmt: skip
 
 
 def surface(
@@ -102,7 +107,9 @@ def surface(
         grid = GridSpec.around(gaussians, settings.resolution, level)
         what = f"mesh.resolution={settings.resolution} ({' x '.join(map(str, grid.shape))} nodes)"
         require_memory(_BYTES_A_NODE * grid.node_count, what, "try a smaller one")
-        density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
+        there = field_device(settings.backend, gaussians.means.device)
+        density = extract_fields(gaussians.to(there), grid, settings.backend).to(gaussians.means.device)
+        density = smooth_field(density, settings.smooth)
     with times.stage("isosurface"):
         automatic = settings.iso == "auto"
         # A number asks for the surface at that density: it is not cut unless that is asked for too.
@@ -119,7 +126,7 @@ def surface(
 def mesh_stage(
     gaussians: Gaussians, config: Config, reference: tuple[PreparedImage, Cameras] | None, times: StageTimes
 ) -> tuple[TexturedMesh, dict]:
-    """A closed, textured mesh of the Gaussians, and a report of what was found and dropped on the way.
+    """A closed, textured mesh of the Gaussians, made on their device, and a report of what was found and dropped.
 
     Args:
         reference: the picture, if there is one, and its camera: what it sees keeps its detail in the texture.
@@ -152,6 +159,7 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
     """
     times = StageTimes() if started_s is None else StageTimes(started_s=started_s)
     times.add("start", times.total_s)
+    set_scope(config.profile)
     config = replace(config, elevation=source_elevation(config))
     _check_names(config)
     source = _source(config)
@@ -161,7 +169,7 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
     logger.info("seed: %d", config.seed)
     if config.load:
         with times.stage("load"):
-            gaussians, reference = read_gaussians(source), None
+            gaussians, reference = read_gaussians(source).to(device), None
     else:
         prepared = reference = None
         if source is not None:
@@ -169,16 +177,18 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
                 prepared = prepare_image(source, config.prepare)
                 logger.info("the picture counts as taken from %+g degrees (+ is above)", config.elevation)
                 reference = (prepared, orbit_cameras(0.0, config.elevation, width=prepared.size, height=prepared.size))
+        with times.stage("prior"):
+            make_prior(config.prior, device)
         with times.stage("fit"):
             generator = torch.Generator().manual_seed(config.seed)
             gaussians = fit_stage(prepared, config, device, generator, show_progress)
-    textured, mesh_report = mesh_stage(gaussians, config, reference, times)
+    with reproducible(config.deterministic, device):
+        with enough_memory("the mesh", device, "try a smaller mesh.resolution or texture.size, or --device cpu"):
+            textured, mesh_report = mesh_stage(gaussians, config, reference, times)
     with whole_files(folder) as temporary:
         _write_results(temporary, names, gaussians, textured, reference, config, times)
-        devices = {"density field": SPLATS_DEVICE.type, "everything else": SPLATS_DEVICE.type}
-        if not config.load:
-            devices = {"prior": device.type, "rasteriser": SPLATS_DEVICE.type, **devices}
-        record = describe_run(config, str(source or config.prompt), devices, times, mesh_report, names[:-1])
+        ran_on = _ran_on(config, device)
+        record = describe_run(config, str(source or config.prompt), ran_on, times, mesh_report, names[:-1])
         write_json(record, temporary / names[-1])
     logger.info("%s: %s", folder, ", ".join(names))
     logger.info("total: %.2f s", times.total_s)
@@ -221,6 +231,17 @@ def _words(text: str) -> str:
     return name
 
 
+def _ran_on(config: Config, device: torch.device) -> dict[str, str]:
+    """What ran where, by the parts of a run."""
+    fitted = {} if config.load else {"prior": device.type, "fit": device.type}
+    return {
+        **fitted,
+        "rasteriser": device.type,
+        "density field": field_device(config.mesh.backend, device).type,
+        "everything else": "cpu",
+    }
+
+
 def _path(text: str) -> Path:
     """A path as typed; shells leave the `~` of `outdir=~/assets` to the program."""
     return Path(os.path.expanduser(text))
@@ -230,6 +251,7 @@ def _check_names(config: Config) -> None:
     """Refuse before any work what names something that is not there."""
     _check_sources(config)
     lookup(BACKENDS, config.mesh.backend, "mesh.backend")
+    require_backend(config.mesh.backend)
     lookup(ISOSURFACES, config.mesh.method, "mesh.method")
     if config.output.turntable == "mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise UserError("output.turntable=mp4 needs imageio-ffmpeg (pip install imageio-ffmpeg); gif needs nothing")

@@ -202,8 +202,11 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(place, call, arguments, co
 def test_a_gpu_asked_for_and_absent_is_named_with_the_build_of_torch(place, call, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     before = contents(place)
-    build = f"torch {torch.__version__} ({'built for CUDA' if torch.version.cuda else 'a CPU build'}"
-    assert_one_line(*call("--device", "cuda"), "--device cuda: ", build, "finds no CUDA device")
+    reason = "finds no CUDA device" if torch.version.cuda else "is a CPU build"
+    assert_one_line(*call("--device", "cuda"), f"--device cuda: torch {torch.__version__} {reason}")
+    assert_one_line(
+        *call("load=good.ply", "--backend", "cuda", "--device", "cpu"), f"mesh.backend=cuda: torch {torch.__version__}"
+    )
     assert contents(place) == before
 
 
