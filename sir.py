@@ -169,7 +169,8 @@ def _target_views(
         rising = rising[-1:]
     else:
         alpha, sigma = prior.alpha_sigma(rising[0])
-        latents = alpha * prior.encode(images) + sigma * noise
+        encoded = prior.encode(images)
+        latents = alpha * encoded + sigma * noise.to(encoded.dtype)
     # 3. x_tilde^(k): DDIM inversion t1 -> t2, without randomness
     latents = walk(prior, latents, rising, cameras, inversion_guidance, on_call=on_call)
     # 4. x_hat^(k): DDIM sampling t2 -> 0

@@ -2,7 +2,8 @@
 
 from priors.base import Prior
 from priors.embedded import EmbeddedPrior
+from priors.zero123 import Zero123Prior
 
-PRIORS: dict[str, type[Prior]] = {"embedded": EmbeddedPrior}
+PRIORS: dict[str, type[Prior]] = {"embedded": EmbeddedPrior, "zero123": Zero123Prior}
 
 __all__ = ["PRIORS", "Prior"]

@@ -38,24 +38,51 @@ class Runtime:
     networks: list[Network] = field(default_factory=list)
 
     @classmethod
-    def from_config(cls, config: PriorConfig, device: torch.device) -> Runtime:
-        """As configured; "auto" precision is half on a GPU and float32 on a CPU."""
+    def from_config(
+        cls, config: PriorConfig, device: torch.device, all_at_once_gb: float, resident_gb: float
+    ) -> Runtime:
+        """As configured; "auto" precision is half on a GPU and float32 on a CPU.
+
+        Args:
+            all_at_once_gb, resident_gb: GPU memory in half precision above which all views run in one call, and above
+                which all networks stay on the GPU.
+        """
         on_gpu = device.type == "cuda"
         auto = torch.float16 if on_gpu else torch.float32
         dtype = auto if config.precision == "auto" else PRECISIONS[config.precision]
-        return cls(device, dtype, graphs=on_gpu, compiled=config.compile)
+        runtime = cls(device, dtype, graphs=on_gpu, compiled=config.compile)
+        if on_gpu:
+            scale = dtype.itemsize / 2
+            runtime.fit_into(free_gb(device, config.memory_gb), all_at_once_gb * scale, resident_gb * scale)
+        return runtime
+
+    def fit_into(self, free: float, all_at_once_gb: float, resident_gb: float) -> None:
+        """Run in parts, or keep one network at a time on the device, where less memory is free; says so."""
+        if free >= all_at_once_gb:
+            return
+        self.batch, self.offload = 2, free < resident_gb
+        manner = "one network at a time on the GPU, two views a call" if self.offload else "two views a call"
+        logger.info("%.1f GB of GPU memory are free, %.1f would do for all at once: %s", free, all_at_once_gb, manner)
 
 
 class Network:
     """One network: read when first needed, run in half precision, redone in a wider one where that overflows."""
 
-    def __init__(self, name: str, build: Callable[[torch.dtype, torch.device], nn.Module], runtime: Runtime) -> None:
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[torch.dtype, torch.device], nn.Module],
+        runtime: Runtime,
+        group: int = 1,
+    ) -> None:
         """
         Args:
             build: reads the network from its files, in eval mode, with a dtype on a device.
             runtime: shared by the networks of a prior.
+            group: consecutive samples that have to stay in one call.
         """
         self.name = name
+        self.group = group
         self.dtype = runtime.dtype
         self._build = build
         self._runtime = runtime
@@ -81,13 +108,15 @@ class Network:
             checked: redo in a wider precision if the result is not finite (waits for the device).
         """
         module = self._resident()
-        inputs = [self._cast(tensor) for tensor in tensors]
+        inputs = [self.cast(tensor) for tensor in tensors]
         call = self._calls.get(method)
         if call is None:
             call = self._calls[method] = self._make_call(method, module)
-        size = self._runtime.batch or len(inputs[0])
-        parts = [call(*rows) for rows in zip(*(tensor.split(size) for tensor in inputs), strict=True)]
-        result = parts[0] if len(parts) == 1 else torch.cat(parts)
+        size = max(1, self._runtime.batch // self.group) * self.group if self._runtime.batch else 0
+        if 0 < size < len(inputs[0]):
+            result = torch.cat([call(*rows) for rows in zip(*(tensor.split(size) for tensor in inputs), strict=True)])
+        else:
+            result = call(*inputs)
         result = result.to(torch.promote_types(result.dtype, torch.float32))
         if checked and not bool(result.isfinite().all()) and self.widen():
             return self.run(method, *tensors, checked=True)
@@ -120,7 +149,10 @@ class Network:
             module.to(self._runtime.device)
         return module
 
-    def _cast(self, tensor: Tensor) -> Tensor:
+    def cast(self, tensor: Tensor) -> Tensor:
+        """As `run` hands a tensor on; the same tensor, if it is so already."""
+        if not tensor.is_floating_point():  # ids of tokens
+            return tensor.to(self._runtime.device)
         dtype = torch.promote_types(self.dtype, torch.float32) if tensor.dim() == 1 else self.dtype
         tensor = tensor.to(self._runtime.device, dtype)
         if tensor.dim() == 4 and self._runtime.device.type == "cuda":
@@ -138,6 +170,14 @@ class Network:
         return GraphedCall(
             torch.no_grad()(function), self._runtime.device, enabled=self._runtime.graphs and not self._runtime.offload
         )
+
+
+def free_gb(device: torch.device, limit_gb: float = 0.0) -> float:
+    """GPU memory that can be had, what torch holds in reserve included; at most `limit_gb`, if that is not 0."""
+    free, _ = torch.cuda.mem_get_info(device)
+    reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    available = (free + reserved) / 1e9
+    return min(available, limit_gb) if limit_gb > 0 else available
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -1,13 +1,18 @@
 """Priors with tiny random networks that do something at every layer."""
 
+import functools
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from checkpoint_doubles import write_zero123
 
 from config import PriorConfig
 from priors.base import Prior
 from priors.embedded import EmbeddedPrior
 from priors.tiny_zero123 import TinyZero123, TinyZero123Config
+from priors.zero123 import Zero123Prior
 
 
 def tiny_network(seed: int = 0) -> TinyZero123:
@@ -24,5 +29,18 @@ def tiny_embedded(joint: bool = True, guidance: float = 2.0, device: str = "cpu"
     return EmbeddedPrior(PriorConfig(joint=joint, guidance=guidance), torch.device(device), tiny_network())
 
 
+@functools.cache
+def _tiny_zero123_folder() -> tempfile.TemporaryDirectory:
+    """Gone when the interpreter ends."""
+    folder = tempfile.TemporaryDirectory(prefix="tiny-zero123-")
+    write_zero123(Path(folder.name))
+    return folder
+
+
+def tiny_zero123(variant: str = "stable-zero123", device: str = "cpu") -> Zero123Prior:
+    config = PriorConfig(name="zero123", variant=variant, weights=_tiny_zero123_folder().name, guidance=3.0)
+    return Zero123Prior(config, torch.device(device))
+
+
 # Every prior enters here: the contract tests of test_priors_base.py run on it.
-TINY_PRIORS: dict[str, Callable[[], Prior]] = {"embedded": tiny_embedded}
+TINY_PRIORS: dict[str, Callable[[], Prior]] = {"embedded": tiny_embedded, "zero123": tiny_zero123}
