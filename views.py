@@ -18,17 +18,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Views:
-    """V pictures: rgb [V, H, W, 3] over white; alpha [V, H, W], coverage, or None where it is not known."""
+    """V pictures: rgb [V, H, W, 3] over white; alpha [V, H, W], coverage, or None where no picture knows it.
+
+    known [V]: which pictures know their coverage, where only some do (the alpha of the others is 0 and means nothing);
+    None: all that have an alpha.
+    """
 
     cameras: Cameras
     rgb: Tensor
     alpha: Tensor | None
+    known: Tensor | None = None
 
     def __len__(self) -> int:
         return self.rgb.shape[0]
 
     def __getitem__(self, index: Tensor) -> Views:
-        return Views(self.cameras[index], self.rgb[index], None if self.alpha is None else self.alpha[index])
+        alpha, known = (None if values is None else values[index] for values in (self.alpha, self.known))
+        return Views(self.cameras[index], self.rgb[index], alpha, known)
+
+    def coverage_weights(self) -> Tensor:
+        """1 for pictures that know their coverage, 0 for others [V]: what their losses are multiplied by."""
+        if self.alpha is None:
+            return self.rgb.new_zeros(len(self))
+        return self.rgb.new_ones(len(self)) if self.known is None else self.known.to(self.rgb)
 
     def finite(self) -> Views:
         """Those views in which every pixel is a number."""
@@ -39,13 +51,15 @@ class Views:
 
 
 def concatenate(parts: list[Views]) -> Views:
-    """All views of `parts`, in order; alpha is known if all know it."""
-    known = all(part.alpha is not None for part in parts)
-    return Views(
-        camera_batches.concatenate([part.cameras for part in parts]),
-        torch.cat([part.rgb for part in parts]),
-        torch.cat([part.alpha for part in parts]) if known else None,
-    )
+    """All views of `parts`, in order. Parts that know their coverage keep it beside others that do not."""
+    cameras = camera_batches.concatenate([part.cameras for part in parts])
+    rgb = torch.cat([part.rgb for part in parts])
+    if all(part.alpha is None for part in parts):
+        return Views(cameras, rgb, None)
+    alpha = torch.cat([part.rgb.new_zeros(part.rgb.shape[:3]) if part.alpha is None else part.alpha for part in parts])
+    if all(part.alpha is not None and part.known is None for part in parts):
+        return Views(cameras, rgb, alpha)
+    return Views(cameras, rgb, alpha, torch.cat([part.coverage_weights() for part in parts]) > 0)
 
 
 def from_images(images: Tensor, cameras: Cameras) -> Views:
