@@ -13,11 +13,13 @@ class GaussianAdam:
     common counter their first step would be three times too long.
     """
 
-    def __init__(self, gaussians: Gaussians, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-15) -> None:
+    BETAS, EPS = (0.9, 0.999), 1e-15
+
+    def __init__(self, gaussians: Gaussians, betas: tuple[float, float] = BETAS, eps: float = EPS) -> None:
         self.betas, self.eps = betas, eps
         self.gaussians = gaussians.map(_leaf)
-        self.first = {name: torch.zeros_like(value) for name, value in gaussians.tensors().items()}
-        self.second = {name: torch.zeros_like(value) for name, value in gaussians.tensors().items()}
+        self.first = {name: torch.zeros_like(value.detach()) for name, value in self.gaussians.tensors().items()}
+        self.second = {name: torch.zeros_like(value.detach()) for name, value in self.gaussians.tensors().items()}
         self.ages = gaussians.means.new_zeros(len(gaussians))
 
     def zero_grad(self) -> None:
@@ -66,4 +68,4 @@ class GaussianAdam:
 
 
 def _leaf(value: Tensor) -> Tensor:
-    return value.detach().clone().requires_grad_(True)
+    return value.detach().clone(memory_format=torch.contiguous_format).requires_grad_(True)

@@ -14,11 +14,13 @@ from densify import GradientStatistics, bound_shapes, grow, is_finite, worth_kee
 from errors import UserError
 from gaussians import Gaussians
 from gs_renderer import render
+from optimise_cuda import CHECK_EVERY, FusedSteps
 from views import Views
 
 logger = logging.getLogger(__name__)
 
 MAX_BAD_STEPS = 20  # steps in a row without a finite loss after which the fit gives up
+NOT_FINITE = "the fit's loss is not a finite number any more: lower fit.lr_* or another seed may help"
 
 
 class SplatOptimiser:
@@ -39,6 +41,8 @@ class SplatOptimiser:
         self.total_steps = max(1, total_steps)
         self.steps_done = 0
         self._bad_steps = 0
+        device = gaussians.means.device
+        self._fused = FusedSteps(config, device, deterministic) if device.type == "cuda" else None
 
     @property
     def gaussians(self) -> Gaussians:
@@ -58,15 +62,47 @@ class SplatOptimiser:
         sharpen: drive the opacities to 0 or 1.
         on_step: told the loss of each step.
         """
-        batches = self._batches(len(targets))
         losses = []
-        for i in range(steps):
-            loss = self._step(targets[next(batches)], reference, sharpen)
+        take = self._watched_steps if self._fused is None else self._fused_steps
+        for i, loss in enumerate(take(targets, reference, steps, sharpen)):
             if on_step is not None:
                 on_step(loss)
             if i >= steps // 2:
                 losses.append(loss)
         return sum(losses) / max(1, len(losses))
+
+    def _watched_steps(self, targets: Views, reference: Views | None, steps: int, sharpen: bool) -> Iterator[float]:
+        """Step by step, each looked at before the next; gives their losses."""
+        batches = self._batches(len(targets))
+        for _ in range(steps):
+            yield self._step(targets[next(batches)], reference, sharpen)
+
+    def _fused_steps(self, targets: Views, reference: Views | None, steps: int, sharpen: bool) -> Iterator[float]:
+        """On a GPU: many steps at once, looked at when they are done; gives their losses."""
+        config, batches = self.config, self._batches(len(targets))
+        batch = min(config.batch_views or len(targets), len(targets))
+        self._fused.show(targets, reference, batch, config.entropy if sharpen else 0.0)
+        while steps > 0:
+            count = min(steps, CHECK_EVERY)
+            if config.densify_every:
+                count = min(count, config.densify_every - self.steps_done % config.densify_every)
+            picks = torch.stack([next(batches) for _ in range(count)])
+            outcome = self._fused.take(picks, self.adam, self.statistics, self.steps_done, self.total_steps)
+            if outcome.longest_bad_run > MAX_BAD_STEPS:
+                raise UserError(NOT_FINITE)
+            if outcome.dropped or not all(map(math.isfinite, outcome.losses)):
+                self._drop_invisible()
+            self.steps_done += count
+            self._densify_if_due()
+            yield from outcome.losses
+            steps -= count
+
+    def _drop_invisible(self) -> None:
+        """Take out Gaussians that are not finite; the kernels have only hidden them."""
+        kept = is_finite(self.adam.gaussians).nonzero()[:, 0]
+        if len(kept) < len(self.adam.gaussians):
+            logger.warning("dropped %d Gaussians that were not finite", len(self.adam.gaussians) - len(kept))
+            self._select(kept)
 
     def _batches(self, count: int) -> Iterator[Tensor]:
         """Indices of the targets of each step: all of them in random order, over and over."""
@@ -92,9 +128,8 @@ class SplatOptimiser:
         rendered.means2d.retain_grad()
         loss = (difference(rendered.rgb, targets.rgb, config.loss) * rgb_weights.to(device)).sum()
         if targets.alpha is not None:
-            loss = (
-                loss + (difference(rendered.alpha, targets.alpha, config.alpha_loss) * alpha_weights.to(device)).sum()
-            )
+            alpha_weights = alpha_weights.to(device) * targets.coverage_weights()
+            loss = loss + (difference(rendered.alpha, targets.alpha, config.alpha_loss) * alpha_weights).sum()
         picture_loss = float(loss.detach())
         if sharpen and config.entropy > 0:
             loss = loss + config.entropy * opacity_entropy(self.adam.gaussians)
@@ -118,7 +153,7 @@ class SplatOptimiser:
         """Take out Gaussians that are not finite, or whose gradients alone are not; returns who stays."""
         self._bad_steps = 0 if math.isfinite(loss) else self._bad_steps + 1
         if self._bad_steps > MAX_BAD_STEPS:
-            raise UserError("the fit's loss is not a finite number any more: lower fit.lr_* or another seed may help")
+            raise UserError(NOT_FINITE)
         gaussians = self.adam.gaussians
         # A loss that is not finite spoils all gradients: only the parameters then tell who is at fault.
         bad = ~is_finite(gaussians) if self._bad_steps else self.adam.non_finite()

@@ -15,11 +15,12 @@ import cuda_ext
 from cuda_ext import availability, launch
 from cuda_ext import compile as compiler
 from errors import BackendUnavailable, UserError
+from optimise_cuda import kernel_constants
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # What kernels of a file want as macros, name -> any values that it accepts. A file without macros needs no entry.
-CONSTANTS: dict[str, dict[str, float]] = {}
+CONSTANTS: dict[str, dict[str, float]] = {"fit_step": kernel_constants()}
 
 SOURCE = """
 extern "C" __global__ void fill(int count, long long offset, float factor, double precise, const float* source,

@@ -1,0 +1,275 @@
+"""The fit's steps on a GPU: the host's side with doubles of the kernels; the kernels, where there is a GPU."""
+
+import logging
+import math
+
+import pytest
+import torch
+from fit_step_double import FitStepDouble
+from oracle_prior import OraclePrior, painted_object
+
+import optimise_cuda
+from config import FitConfig
+from densify import is_finite
+from errors import UserError
+from fit import first_gaussians, fit_gaussians
+from optimise import MAX_BAD_STEPS, SplatOptimiser
+from optimise_cuda import CHECK_EVERY, FusedSteps
+from views import Views, from_images, reference_view
+
+ELEVATION_DEG = 10.0
+CPU = torch.device("cpu")
+
+
+def small_config(**changes) -> FitConfig:
+    settings = dict(points=200, max_points=400, max_scale=0.05, densify_every=0, batch_views=2)
+    return FitConfig(**{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def pictures() -> tuple[Views, Views]:
+    """Four targets and the reference."""
+    prior = OraclePrior(painted_object(100), 24)
+    cameras = prior.orbit([45.0, 135.0, 225.0, 315.0], ELEVATION_DEG)
+    reference = reference_view(prior.picture(ELEVATION_DEG), prior, ELEVATION_DEG)
+    return from_images(prior.true_views(cameras), cameras), reference
+
+
+def optimiser(pictures, config: FitConfig, device: torch.device = CPU) -> SplatOptimiser:
+    first = first_gaussians(*pictures, config, torch.Generator().manual_seed(1))
+    return SplatOptimiser(first.to(device), config, 30, torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def fused(pictures, monkeypatch):
+    """Makes optimisers on the CPU that take the GPU's way, with doubles of its kernels."""
+    monkeypatch.setattr(optimise_cuda, "load_module", FitStepDouble)
+
+    def make(config: FitConfig) -> SplatOptimiser:
+        made = optimiser(pictures, config)
+        made._fused = FusedSteps(config, CPU)
+        return made
+
+    return make
+
+
+def losses_of(made: SplatOptimiser, targets: Views, reference: Views | None, steps: int, **options) -> list[float]:
+    losses = []
+    made.run(targets, reference, steps, on_step=losses.append, **options)
+    return losses
+
+
+def shown_on(device: torch.device, views: Views | None) -> Views | None:
+    if views is None:
+        return None
+    return Views(
+        views.cameras.to(device), views.rgb.to(device), None if views.alpha is None else views.alpha.to(device)
+    )
+
+
+def without_coverage(views: Views) -> Views:
+    return Views(views.cameras, views.rgb, None)
+
+
+CASES = {
+    "as by default": (small_config(), True, True),
+    "squared": (small_config(loss="l2", alpha_loss="l2"), True, True),
+    "without a reference, all views": (small_config(batch_views=0), False, True),
+    "without coverage": (small_config(), True, False),
+    "rates of zero": (small_config(lr_quats=0.0, lr_means=0.0), True, True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_steps_as_those_that_are_watched(pictures, fused, case):
+    config, with_reference, with_coverage = CASES[case]
+    targets, reference = pictures
+    targets, reference = targets if with_coverage else without_coverage(targets), reference if with_reference else None
+    assert_same_steps(optimiser(pictures, config), fused(config), (targets, reference), (targets, reference))
+
+
+def assert_same_steps(watched: SplatOptimiser, fused: SplatOptimiser, shown_watched, shown_fused) -> None:
+    expected = losses_of(watched, *shown_watched, 4, sharpen=True)
+    assert losses_of(fused, *shown_fused, 4, sharpen=True) == pytest.approx(expected, rel=1e-5)
+    for name, value in watched.gaussians.tensors().items():
+        # 5e-5 was measured, on the CPU; but the gradients of quats of round Gaussians are noise, of which Adam makes
+        # whole steps.
+        if name != "quats":
+            torch.testing.assert_close(getattr(fused.gaussians, name).cpu(), value, rtol=0, atol=1e-4, msg=name)
+    torch.testing.assert_close(fused.statistics.total.cpu(), watched.statistics.total, rtol=1e-2, atol=1e-3)
+    assert torch.equal(fused.statistics.seen.cpu(), watched.statistics.seen)
+    assert torch.equal(fused.adam.ages.cpu(), watched.adam.ages)
+
+
+def test_gaussians_grow_at_the_same_steps(pictures, fused):
+    config = small_config(densify_every=4, densify_until=8, densify_grad=1e-3)
+    counts = []
+    for made in (optimiser(pictures, config), fused(config)):
+        seen = []
+        for _ in range(3):
+            losses_of(made, *pictures, 3)
+            seen.append(len(made.gaussians))
+        counts.append(seen)
+        assert made.steps_done == 9
+    assert counts[0] == pytest.approx(counts[1], abs=3)  # a pull near the threshold may fall on either side
+    assert counts[0][0] < counts[0][1] < counts[0][2]
+
+
+def test_gaussians_that_are_not_finite_are_hidden_at_once_and_dropped_later(pictures, fused, caplog):
+    made = fused(small_config())
+    with torch.no_grad():
+        made.adam.gaussians.means[3] = math.nan
+        made.adam.gaussians.sh0[7] = math.inf
+    before = len(made.gaussians)
+    losses = losses_of(made, *pictures, 3)
+    assert all(map(math.isfinite, losses))
+    assert len(made.gaussians) == before - 2 and bool(is_finite(made.gaussians).all())
+    assert made.adam.ages.tolist() == [3.0] * (before - 2)
+    assert caplog.messages == ["dropped 2 Gaussians that were not finite"]
+
+
+def test_a_step_without_a_finite_loss_changes_nothing(pictures, fused):
+    targets, reference = pictures
+    spoilt = Views(targets.cameras, targets.rgb * math.nan, targets.alpha)
+    made = fused(small_config())
+    before = made.gaussians.map(torch.clone)
+    assert all(map(math.isnan, losses_of(made, spoilt, reference, 5)))
+    for name, value in before.tensors().items():
+        assert torch.equal(value, getattr(made.gaussians, name))
+    assert not made.adam.ages.any() and not made.statistics.seen.any()
+    assert all(map(math.isfinite, losses_of(made, targets, reference, 5)))  # and it goes on
+
+
+def test_too_many_steps_without_a_finite_loss_end_the_fit_at_the_next_look(pictures, fused):
+    targets, reference = pictures
+    spoilt = Views(targets.cameras, targets.rgb * math.nan, targets.alpha)
+    made = fused(small_config())
+    losses_of(made, spoilt, reference, MAX_BAD_STEPS)  # as many as are allowed; the run of them goes on below
+    with pytest.raises(UserError, match="not a finite number"):
+        losses_of(made, spoilt, reference, 100)
+    assert made._fused.module.steps <= MAX_BAD_STEPS + CHECK_EVERY
+
+
+class Recorded:
+    """A recording that takes the step again."""
+
+    def __init__(self, function) -> None:
+        self.function, self.replays = function, 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.function()
+
+
+@pytest.fixture
+def recordings(monkeypatch):
+    made = []
+
+    def capture(function, device):
+        made.append(Recorded(function))
+        return made[-1], None
+
+    monkeypatch.setattr(optimise_cuda, "capture", capture)
+    return made
+
+
+def test_one_recording_serves_until_the_number_of_gaussians_changes(pictures, fused, recordings):
+    made = fused(small_config(densify_every=40, densify_until=40, densify_grad=1e-3))
+    made._fused._recordable = True
+    losses_of(made, *pictures, 10)
+    losses_of(made, *pictures, 10)  # other pictures of the same shape
+    assert len(recordings) == 1 and recordings[0].replays == 18
+    losses_of(made, *pictures, 30)  # grows after the first 20
+    assert len(recordings) == 2 and recordings[0].replays == 38 and recordings[1].replays == 8
+    losses_of(made, pictures[0], None, 10)  # other shapes
+    assert len(recordings) == 3
+    assert made.steps_done == made._fused.module.steps == 60
+
+
+def test_what_cannot_be_recorded_runs_plainly_after_one_warning(pictures, fused, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING)
+
+    def fail(function, device):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(optimise_cuda, "capture", fail)
+    made, plain = fused(small_config()), fused(small_config())
+    made._fused._recordable = True
+    assert losses_of(made, *pictures, 30) == losses_of(plain, *pictures, 30)
+    assert len(caplog.messages) == 1 and "\n" not in caplog.messages[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+def test_the_kernels_take_the_same_steps_as_the_cpu(pictures, cuda, case):
+    config, with_reference, with_coverage = CASES[case]
+    targets, reference = pictures
+    shown = targets if with_coverage else without_coverage(targets), reference if with_reference else None
+    on_gpu = [shown_on(cuda, views) for views in shown]
+    assert_same_steps(optimiser(pictures, config), optimiser(pictures, config, cuda), shown, on_gpu)
+
+
+@pytest.mark.gpu
+def test_replayed_steps_reach_the_loss_of_plain_ones_on_a_gpu(pictures, cuda):
+    shown = [shown_on(cuda, views) for views in pictures]
+    changes = dict(densify_every=20, densify_until=40, densify_grad=1e-3)
+    ends = []
+    for graphs in (False, True):
+        made = optimiser(pictures, small_config(graphs=graphs, **changes), cuda)
+        ends.append(losses_of(made, *shown, 80)[-10:])
+        assert (made._fused._graph is not None) == graphs
+    mean = [sum(losses) / len(losses) for losses in ends]
+    # Sums in another order send the two apart, as other seeds do: those gave 0.0136 to 0.0176 on the CPU.
+    assert mean[1] == pytest.approx(mean[0], rel=0.3)
+
+
+@pytest.mark.gpu
+def test_gaussians_and_losses_that_are_not_finite_on_a_gpu(pictures, cuda):
+    targets, reference = [shown_on(cuda, views) for views in pictures]
+    made = optimiser(pictures, small_config(), cuda)
+    with torch.no_grad():
+        made.adam.gaussians.means[3] = math.nan
+    before = len(made.gaussians)
+    assert all(map(math.isfinite, losses_of(made, targets, reference, 12)))
+    assert len(made.gaussians) == before - 1
+    spoilt = Views(targets.cameras, targets.rgb * math.nan, targets.alpha)
+    with pytest.raises(UserError, match="not a finite number"):
+        losses_of(made, spoilt, reference, 60)
+
+
+@pytest.mark.gpu
+def test_a_fit_on_the_gpu_is_as_good_as_one_on_the_cpu(cuda):
+    prior = OraclePrior(painted_object(), 40, error=0.1)
+    config = FitConfig(
+        points=600, max_points=900, views=8, rounds=2, init_steps=30, round_steps=15, denoise_steps=4,
+        densify_every=25, max_scale=0.05, reference_rgb=0.5, densify_until=50,
+    )  # fmt: skip
+    azimuths = torch.tensor([-160.0, -120, -80, -40, 40, 80, 120, 160])
+    cameras = prior.orbit(azimuths, ELEVATION_DEG)
+    truth = prior.true_views(cameras)[:, :3].permute(0, 2, 3, 1)
+    from gs_renderer import render
+
+    decibels = []
+    for device in (CPU, cuda):
+        picture = prior.picture(ELEVATION_DEG).to(device)
+        generator = torch.Generator().manual_seed(0)
+        gaussians = fit_gaussians(picture, prior, config, ELEVATION_DEG, generator)
+        assert gaussians.means.device.type == device.type
+        drawn = render(gaussians.to("cpu"), cameras).rgb
+        decibels.append(float(-10 * (drawn - truth).square().mean((1, 2, 3)).log10().mean()))
+    # 35.9 and 35.8 dB were measured on the CPU with two seeds.
+    assert decibels[1] > decibels[0] - 1.0
+
+
+@pytest.mark.gpu
+def test_the_same_seed_gives_the_same_bits_on_a_gpu_when_asked_for(pictures, cuda):
+    shown = [shown_on(cuda, views) for views in pictures]
+    config = small_config(densify_every=20, densify_until=40, densify_grad=1e-3)
+    found = []
+    for _ in range(2):
+        first = first_gaussians(*pictures, config, torch.Generator().manual_seed(1)).to(cuda)
+        made = SplatOptimiser(first, config, 30, torch.Generator().manual_seed(0), deterministic=True)
+        losses_of(made, *shown, 60)
+        found.append(made.gaussians)
+    for name, value in found[0].tensors().items():
+        assert torch.equal(value, getattr(found[1], name)), name
