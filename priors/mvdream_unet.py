@@ -29,8 +29,8 @@ from priors.mvdream_resampler import Resampler
 GROUPS = 32  # of every GroupNorm
 TIME_MULTIPLE = 4  # width of the time embedding over model_channels
 
-# Keys and values of one cross attention: of the text, and of the picture where there is one; [halves, heads, n, d].
-KeyValues = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+# What one cross attention looks at [b, n, C] each: keys and values of the text, then of the picture where there is one.
+KeyValues = list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -120,22 +120,14 @@ class CrossAttention(nn.Module):
     def _heads(self, tokens: Tensor) -> Tensor:
         return tokens.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [b, heads, n, head_dim]
 
-    def keys_values(self, text: Tensor, image: Tensor | None) -> KeyValues:
-        """What `forward` attends to; text [b, n, context_dim], image [b, ip_dim, context_dim]."""
-        known = self._heads(self.to_k(text)), self._heads(self.to_v(text))
-        if image is None:
-            return *known, None, None
-        return *known, self._heads(self.to_k_ip(image)), self._heads(self.to_v_ip(image))
-
     def forward(self, x: Tensor, context: KeyValues) -> Tensor:
-        """x [b, n, C], b a multiple of the halves of `context`: the rows of one half lie together."""
-        k, v, k_ip, v_ip = context
-        # No view has a context of its own: those of a half are one long row of queries.
-        q = self._heads(self.to_q(x).reshape(k.shape[0], -1, x.shape[-1]))
+        """x [b, n, C]: the tokens of a group's views, for all of them look at the same."""
+        q = self._heads(self.to_q(x))
+        k, v, *image = (self._heads(tokens) for tokens in context)
         out = F.scaled_dot_product_attention(q, k, v)
-        if k_ip is not None:
-            out = out + F.scaled_dot_product_attention(q, k_ip, v_ip)
-        return self.to_out(out.transpose(1, 2).reshape(x.shape))
+        if image:
+            out = out + F.scaled_dot_product_attention(q, *image)
+        return self.to_out(out.transpose(1, 2).flatten(2))
 
 
 class GatedLinear(nn.Module):
@@ -259,8 +251,11 @@ class MultiViewUNet(nn.Module):
         self.out = nn.Sequential(
             nn.GroupNorm(GROUPS, channels), nn.SiLU(), nn.Conv2d(channels, config.out_channels, 3, padding=1)
         )
+        # Of `fuse`:
         self.shift_weight: nn.Parameter | None = None
         self.shift_bias: nn.Parameter | None = None
+        self.text_weight: nn.Parameter | None = None
+        self.image_weight: nn.Parameter | None = None
 
     def _layer(self, channels: int, embed_dim: int, out_channels: int, resolution: int) -> nn.ModuleList:
         """A residual block, and attention at the resolutions that have it."""
@@ -280,50 +275,70 @@ class MultiViewUNet(nn.Module):
 
         From then on the state dict has other names than the public weights.
         """
+
+        def join(weights: list[Tensor]) -> nn.Parameter:
+            return nn.Parameter(torch.cat(weights), requires_grad=False)
+
         blocks = [part for part in self._in_order() if isinstance(part, ResBlock)]
-        self.shift_weight = nn.Parameter(torch.cat([b.emb_layers[1].weight for b in blocks]), requires_grad=False)
-        self.shift_bias = nn.Parameter(torch.cat([b.emb_layers[1].bias for b in blocks]), requires_grad=False)
-        self._shift_sizes = [b.emb_layers[1].out_features for b in blocks]
+        self.shift_weight = join([block.emb_layers[1].weight for block in blocks])
+        self.shift_bias = join([block.emb_layers[1].bias for block in blocks])
+        self._shift_sizes = [block.emb_layers[1].out_features for block in blocks]
         for block in blocks:
             del block.emb_layers
+        transformers = [part for part in self._in_order() if isinstance(part, SpatialTransformer)]
+        attentions = [block.attn2 for part in transformers for block in part.transformer_blocks]
+        self._context_sizes = [size for a in attentions for size in (a.to_k.out_features, a.to_v.out_features)]
+        self.text_weight = join([linear.weight for a in attentions for linear in (a.to_k, a.to_v)])
+        if self.config.ip_dim:
+            self.image_weight = join([linear.weight for a in attentions for linear in (a.to_k_ip, a.to_v_ip)])
+        for attention in attentions:
+            for name in ("to_k", "to_v", "to_k_ip", "to_v_ip")[: 4 if self.config.ip_dim else 2]:
+                delattr(attention, name)
         for part in list(self.modules()):
             if isinstance(part, SelfAttention):
                 part.fuse()
         return self
 
-    @torch.no_grad()
-    def embed_context(self, text: Tensor, features: Tensor | None = None) -> list[KeyValues]:
+    def embed_context(self, text: Tensor, features: Tensor | None = None) -> Tensor:
         """Keys and values of every cross attention; once an object, for they know neither time nor view.
 
         Args:
-            text: encoded prompts [h, n, context_dim], one a half of the guidance.
-            features: of the image encoder [h, n', image_dim]; zeros for a half without a picture, which pass through
+            text: encoded prompts [b, n, context_dim].
+            features: of the image encoder [b, n', image_dim]; zeros for the half without a picture, which pass through
                 the Resampler like any others.
+        Returns:
+            [b, n (+ ip_dim), all channels]: of each token of the text, then of the picture, one attention's keys and
+            values after the other's.
         """
-        image = self.image_embed(features) if features is not None else None
-        return [
-            block.attn2.keys_values(text, image)
-            for part in self._in_order()
-            if isinstance(part, SpatialTransformer)
-            for block in part.transformer_blocks
-        ]
+        context = F.linear(text, self.text_weight)
+        if features is None:
+            return context
+        return torch.cat([context, F.linear(self.image_embed(features), self.image_weight)], dim=1)
 
-    def forward(self, latents: Tensor, step: Tensor, cameras: Tensor, context: list[KeyValues]) -> Tensor:
+    def _split_context(self, context: Tensor) -> Iterator[KeyValues]:
+        """What `embed_context` joined, an attention at a time."""
+        count = context.shape[1] - self.config.ip_dim
+        parts = [context[:, :count]] if self.config.ip_dim == 0 else [context[:, :count], context[:, count:]]
+        pieces = [part.split(self._context_sizes, dim=-1) for part in parts]
+        for i in range(0, len(self._context_sizes), 2):
+            yield [piece for part in pieces for piece in part[i : i + 2]]
+
+    def forward(self, latents: Tensor, steps: Tensor, cameras: Tensor, context: Tensor) -> Tensor:
         """Predicted noise, like `latents`.
 
         Args:
             latents: [b, F, C, H, W], b groups of F views.
-            step: [1], of the 1000 that the network was trained on.
+            steps: [b], of the 1000 that the network was trained on.
             cameras: [b, F, camera_dim].
-            context: of `embed_context`; b is a multiple of its halves, whose groups lie together.
+            context: of `embed_context`.
         """
         assert self.shift_weight is not None, "fuse comes first"
         b, views = latents.shape[:2]
         dtype = self.shift_weight.dtype
-        embedding = self.time_embed(time_features(step, self.config.model_channels).to(dtype))  # [1, E]
-        embedding = embedding + self.camera_embed(cameras.to(dtype).flatten(0, 1))  # [b F, E]
+        time = self.time_embed(time_features(steps, self.config.model_channels).to(dtype))
+        embedding = (time[:, None] + self.camera_embed(cameras.to(dtype))).flatten(0, 1)  # [b F, E]
         shifts = iter(F.linear(F.silu(embedding), self.shift_weight, self.shift_bias).split(self._shift_sizes, dim=1))
-        contexts = iter(context)
+        contexts = self._split_context(context)
 
         def through(layer: nn.ModuleList, x: Tensor) -> Tensor:
             for part in layer:
@@ -346,10 +361,9 @@ class MultiViewUNet(nn.Module):
         return self.out(x).reshape(b, views, *latents.shape[2:]).to(latents.dtype)
 
 
-def time_features(step: Tensor, dim: int, longest: float = 10_000.0) -> Tensor:
-    """cos(step w_i), then sin(step w_i), with w_i = longest^(-2 i / dim) [1, dim]; float32, or float64 as `step` is."""
-    kind = step.dtype if step.dtype == torch.float64 else torch.float32
+def time_features(steps: Tensor, dim: int, longest: float = 10_000.0) -> Tensor:
+    """cos(t w_i), then sin(t w_i), with w_i = longest^(-2 i / dim) [b, dim], of steps t [b]; their dtype."""
     half = dim // 2
-    rates = torch.exp(torch.arange(half, device=step.device, dtype=kind) * (-math.log(longest) / half))
-    angles = step.to(kind)[:, None] * rates[None]
+    rates = torch.exp(torch.arange(half, device=steps.device, dtype=steps.dtype) * (-math.log(longest) / half))
+    angles = steps[:, None] * rates[None]
     return torch.cat([angles.cos(), angles.sin()], dim=-1)

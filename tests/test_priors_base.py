@@ -105,9 +105,16 @@ def test_fresh_noise_keeps_the_variance():
 @pytest.fixture(params=TINY_PRIORS)
 def prior(request) -> Prior:
     made = TINY_PRIORS[request.param]()
-    rgb = torch.rand(20, 20, 3, generator=torch.Generator().manual_seed(3))
-    made.set_source(PreparedImage(rgb, torch.ones(20, 20)), 10.0)
+    show(made, 3)
     return made
+
+
+def show(prior: Prior, seed: int) -> None:
+    """A picture of noise, or a text of one letter, or both."""
+    if prior.takes_text:
+        prior.set_text(chr(ord("a") + seed % 26))
+    rgb = torch.rand(20, 20, 3, generator=torch.Generator().manual_seed(seed))
+    prior.set_source(PreparedImage(rgb, torch.ones(20, 20)) if prior.takes_picture else None, 10.0)
 
 
 def some_views(prior: Prior) -> tuple[Tensor, Cameras]:
@@ -154,8 +161,7 @@ def test_contract_guidance_halves(prior):
     """0 does not know the picture, 1 does."""
     latents, cameras = some_views(prior)
     first = [prior.predict_noise(latents, 0.5, cameras, g) for g in (0.0, 1.0)]
-    other = torch.rand(20, 20, 3, generator=torch.Generator().manual_seed(99))
-    prior.set_source(PreparedImage(other, torch.ones(20, 20)), 10.0)
+    show(prior, 99)
     second = [prior.predict_noise(latents, 0.5, cameras, g) for g in (0.0, 1.0)]
     torch.testing.assert_close(first[0], second[0])
     assert (first[1] - second[1]).abs().max() > 1e-5

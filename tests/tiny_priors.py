@@ -7,10 +7,12 @@ from pathlib import Path
 
 import torch
 from checkpoint_doubles import write_zero123
+from mvdream_doubles import write_multiview
 
 from config import PriorConfig
 from priors.base import Prior
 from priors.embedded import EmbeddedPrior
+from priors.mvdream import ImageDreamPrior, MVDreamPrior
 from priors.tiny_zero123 import TinyZero123, TinyZero123Config
 from priors.zero123 import Zero123Prior
 
@@ -42,5 +44,24 @@ def tiny_zero123(variant: str = "stable-zero123", device: str = "cpu") -> Zero12
     return Zero123Prior(config, torch.device(device))
 
 
+@functools.cache
+def _tiny_multiview_folder(with_picture: bool) -> tempfile.TemporaryDirectory:
+    """Gone when the interpreter ends."""
+    folder = tempfile.TemporaryDirectory(prefix="tiny-multiview-")
+    write_multiview(Path(folder.name), with_picture)
+    return folder
+
+
+def tiny_multiview(kind: type[MVDreamPrior], device: str = "cpu") -> MVDreamPrior:
+    """MVDream or ImageDream."""
+    config = PriorConfig(name=kind.variant, weights=_tiny_multiview_folder(kind.takes_picture).name, guidance=2.0)
+    return kind(config, torch.device(device))
+
+
 # Every prior enters here: the contract tests of test_priors_base.py run on it.
-TINY_PRIORS: dict[str, Callable[[], Prior]] = {"embedded": tiny_embedded, "zero123": tiny_zero123}
+TINY_PRIORS: dict[str, Callable[[], Prior]] = {
+    "embedded": tiny_embedded,
+    "zero123": tiny_zero123,
+    "imagedream": functools.partial(tiny_multiview, ImageDreamPrior),
+    "mvdream": functools.partial(tiny_multiview, MVDreamPrior),
+}
