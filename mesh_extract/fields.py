@@ -1,25 +1,28 @@
 """The density field of a set of Gaussians, on a grid: what the surface is taken from."""
 
+import functools
 import logging
 
 import torch
 from torch import Tensor
 
-from errors import UserError
+from cuda_ext import why_unavailable
 from gaussians import Gaussians
+from mesh_extract.coefficients import gaussian_3d_coeff
+from mesh_extract.fields_cuda import extract_fields_cuda, move_to_gpu
+from mesh_extract.fields_fused import extract_fields_fused
+from mesh_extract.fields_gradients import differentiable_field, requires_gradient
+from mesh_extract.fields_loops import extract_fields_loops
 from mesh_extract.grid import GridSpec
-from mesh_extract.support import CUTOFF, check_finite, half_extents, precision_factors, squared_radii
+from mesh_extract.support import check_finite, precision_factors, squared_radii
 from registry import lookup, register
+
+__all__ = ["BACKENDS", "extract_fields", "gaussian_3d_coeff", "resolve_backend"]
 
 logger = logging.getLogger(__name__)
 
-# name -> (gaussians, grid) -> density [X, Y, Z]
+# name -> (gaussians without gradient, grid) -> density [X, Y, Z], float32 or float64, on any device
 BACKENDS = {}
-
-# Nodes along a side of the blocks that the loops of backend "cpu" walk over; any value gives the same field.
-# 8: 7 s, 16: 12 s, 4: 16 s on a shell of 20,000 Gaussians at 128^3, 2 cores.
-BLOCK_SIZE = 8
-_PAIRS_AT_ONCE = 1 << 22  # node-Gaussian pairs evaluated in one call: bounds the memory, about 130 MB
 
 
 def extract_fields(gaussians: Gaussians, grid: GridSpec, backend: str = "auto") -> Tensor:
@@ -29,92 +32,57 @@ def extract_fields(gaussians: Gaussians, grid: GridSpec, backend: str = "auto") 
     as 0, after DreamGaussian (arXiv:2309.16653), section 3.2, without its cut at 16^3 blocks: no result depends on a
     tiling.
 
+    The field has gradients to means, quats, log_scales and logit_opacities where one of them requires a gradient and
+    grad mode is on, after the voxeliser of R2-Gaussian (arXiv:2405.20693); the jump at the cut-off has none.
+
     Args:
         gaussians: means [N, 3] and scales [N, 3] in world units, opacities [N] in [0, 1]. N may be 0.
-        grid: node positions, world units.
-        backend: "cpu" (Python loops, the reference) or "numba" (splats into boxes); "auto" takes the fastest.
+        grid: node positions, world units; `grid.slab(start, stop)` for some planes of it.
+        backend: "cpu" (Python loops, the reference), "numba" (splats into boxes), "cuda" (tiles on a GPU), and the
+            article's steps on the way there: "cuda-coeff" (the loops, with a kernel for the coefficients) and
+            "cuda-fused" (one thread a node over all Gaussians). "auto" takes "cuda" where the Gaussians are on a GPU
+            that can run kernels, else "numba". Those of a GPU move the Gaussians there, and the field back.
     Returns:
-        Density [X, Y, Z] on the device of `means`, float64 where they are, else float32. Carries no gradient.
+        Density [X, Y, Z] on the device of `means`, float64 where they are, else float32.
     Raises:
-        UserError: an unknown backend; parameters that are not finite.
+        UserError: an unknown backend; parameters that are not finite; too little memory.
+        BackendUnavailable: a backend of a GPU, and no device, driver or compiler; the message says which.
     """
     compute = lookup(BACKENDS, backend, "mesh.backend")
-    check_finite(gaussians)
+    if torch.is_grad_enabled() and requires_gradient(gaussians):
+        return differentiable_field(compute, gaussians, grid)
     dtype = torch.float64 if gaussians.means.dtype == torch.float64 else torch.float32
-    device = gaussians.means.device
     with torch.no_grad():
-        return compute(gaussians.detach().to(dtype), grid).to(device=device, dtype=dtype)
+        return compute(gaussians, grid).to(device=gaussians.means.device, dtype=dtype)
 
 
-def resolve_backend(backend: str) -> str:
-    """The backend that runs where `backend` is asked for: "auto" stands for the fastest that is there."""
-    return "numba" if backend == "auto" else backend
+def resolve_backend(backend: str, device: torch.device | None = None) -> str:
+    """The backend that runs for Gaussians on `device` (None: the CPU): "auto" stands for the fastest that is there."""
+    if backend != "auto":
+        return backend
+    return "cuda" if device is not None and device.type == "cuda" and _runs_kernels(device) else "numba"
 
 
-def gaussian_3d_coeff(points: Tensor, means: Tensor, factors: Tensor) -> Tensor:
-    """exp(-q / 2) of every Gaussian at every point.
-
-    Args:
-        points: [P, 3], world units.
-        means: [G, 3], world units.
-        factors: [G, 6] triangular factors of the inverse covariances, as from `precision_factors`.
-    Returns:
-        [P, G], dtype of `points`.
-    """
-    for name, value, width in (("points", points, 3), ("means", means, 3), ("factors", factors, 6)):
-        if value.ndim != 2 or value.shape[1] != width:
-            raise UserError(f"{name} must be [*, {width}], got {list(value.shape)}")
-    dx, dy, dz = (points[:, None, axis] - means[None, :, axis] for axis in range(3))  # [P, G] each
-    l0, l1, l2, l3, l4, l5 = factors.unbind(-1)
-    # In place from here on: three products and two sums a pair are what this costs, not the memory of each.
-    q = (dz.mul_(l5).addcmul_(dy, l4).addcmul_(dx, l3)).square_()
-    q.add_((dy.mul_(l2).addcmul_(dx, l1)).square_())
-    q.add_((dx.mul_(l0)).square_())
-    return q.mul_(-0.5).exp_()
+@functools.cache
+def _runs_kernels(device: torch.device) -> bool:
+    reason = why_unavailable(device)
+    if reason is not None:
+        logger.warning("extract_fields: the Gaussians are on %s, but backend cuda cannot run: %s", device, reason)
+    return reason is None
 
 
 @register(BACKENDS, "auto")
 def extract_fields_auto(gaussians: Gaussians, grid: GridSpec) -> Tensor:
     """The fastest backend that is there."""
-    name = resolve_backend("auto")
+    name = resolve_backend("auto", gaussians.means.device)
     logger.info("extract_fields: backend auto takes %s", name)
     return BACKENDS[name](gaussians, grid)
 
 
 @register(BACKENDS, "cpu")
-def extract_fields_loops(gaussians: Gaussians, grid: GridSpec, block_size: int = BLOCK_SIZE) -> Tensor:
-    """Reference: Python loops over blocks of nodes; each block asks all Gaussians whose support box meets it."""
-    means, scales, opacities = gaussians.means, gaussians.scales, gaussians.opacities
-    density = means.new_zeros(grid.shape)
-    radii_squared = squared_radii(opacities)
-    factors = precision_factors(gaussians.quats, scales).to(means.dtype)
-    half = half_extents(gaussians.quats, scales, radii_squared) * (1 + 1e-5) + 1e-6 * grid.voxel_size
-    lower, upper = means - half, means + half
-    contributes = radii_squared >= 0
-    x, y, z = (torch.from_numpy(axis).to(means) for axis in grid.axes())
-    for x0 in range(0, len(x), block_size):
-        block_x = x[x0 : x0 + block_size]
-        in_x = contributes & (lower[:, 0] <= block_x[-1]) & (upper[:, 0] >= block_x[0])
-        for y0 in range(0, len(y), block_size):
-            block_y = y[y0 : y0 + block_size]
-            in_y = (in_x & (lower[:, 1] <= block_y[-1]) & (upper[:, 1] >= block_y[0])).nonzero()[:, 0]
-            if not len(in_y):
-                continue
-            for z0 in range(0, len(z), block_size):
-                block_z = z[z0 : z0 + block_size]
-                near = in_y[(lower[in_y, 2] <= block_z[-1]) & (upper[in_y, 2] >= block_z[0])]
-                if not len(near):
-                    continue
-                nodes = torch.cartesian_prod(block_x, block_y, block_z)  # [P, 3]
-                total = means.new_zeros(len(nodes), dtype=torch.float64)
-                for part in near.split(max(1, _PAIRS_AT_ONCE // len(nodes))):
-                    values = gaussian_3d_coeff(nodes, means[part], factors[part]).mul_(opacities[part])  # [P, G]
-                    torch.nn.functional.threshold_(values, CUTOFF, 0.0)
-                    total += values.sum(dim=1)
-                density[x0 : x0 + block_size, y0 : y0 + block_size, z0 : z0 + block_size] = total.reshape(
-                    len(block_x), len(block_y), len(block_z)
-                )
-    return density
+def extract_fields_cpu(gaussians: Gaussians, grid: GridSpec) -> Tensor:
+    """Reference: Python loops over blocks of nodes, in torch, on the CPU."""
+    return extract_fields_loops(_checked(gaussians).to("cpu"), grid)
 
 
 @register(BACKENDS, "numba")
@@ -122,15 +90,41 @@ def extract_fields_numba(gaussians: Gaussians, grid: GridSpec) -> Tensor:
     """Every Gaussian walks the grid rows inside its ellipsoid; x-planes in parallel, each in the Gaussians' order."""
     from mesh_extract.fields_numba import splat_into_planes  # the JIT compiler is slow to import
 
-    gaussians = gaussians.to("cpu").double()
+    gaussians = _checked(gaussians).to("cpu").double()
     opacities = gaussians.opacities
     radii_squared = squared_radii(opacities)
     kept = radii_squared >= 0
     gaussians, opacities, radii_squared = gaussians[kept], opacities[kept], radii_squared[kept]
-    # From here on in node units: 0 is the first node, 1 the distance of two nodes.
+    # From here on in node units: 0 is the first node, 1 the distance of two nodes. A slab counts from the whole grid's
+    # first node, so that it rounds as the whole does.
+    nodes = (gaussians.means - gaussians.means.new_tensor(grid.lower)) / grid.voxel_size
     factors = precision_factors(gaussians.quats, gaussians.scales) * grid.voxel_size  # [N, 6]
-    packed = torch.cat([grid.to_nodes(gaussians.means), factors, radii_squared[:, None], opacities[:, None]], dim=1)
+    packed = torch.cat([nodes, factors, radii_squared[:, None], opacities[:, None]], dim=1)
     density = torch.zeros(grid.shape, dtype=torch.float32)
     if len(packed):
-        splat_into_planes(packed.contiguous().numpy(), density.numpy())
+        splat_into_planes(packed.contiguous().numpy(), density.numpy(), grid.first_x)
     return density
+
+
+@register(BACKENDS, "cuda-coeff")
+def extract_fields_coeff(gaussians: Gaussians, grid: GridSpec) -> Tensor:
+    """The article's first step: the Python loops, on a GPU, with one kernel for the coefficients."""
+    return extract_fields_loops(move_to_gpu(_checked(gaussians), "cuda-coeff"), grid)
+
+
+@register(BACKENDS, "cuda-fused")
+def _fused(gaussians: Gaussians, grid: GridSpec) -> Tensor:
+    """The article's second step: one thread a node over all Gaussians."""
+    return extract_fields_fused(move_to_gpu(_checked(gaussians), "cuda-fused"), grid)
+
+
+@register(BACKENDS, "cuda")
+def _tiled(gaussians: Gaussians, grid: GridSpec) -> Tensor:
+    """Tiles of nodes with lists of the Gaussians that reach them; checks its parameters on the GPU, as it goes."""
+    return extract_fields_cuda(move_to_gpu(gaussians, "cuda"), grid)
+
+
+def _checked(gaussians: Gaussians) -> Gaussians:
+    """Finite parameters, in float64 where the means are, else in float32."""
+    check_finite(gaussians)
+    return gaussians.detach().to(torch.float64 if gaussians.means.dtype == torch.float64 else torch.float32)

@@ -1,4 +1,4 @@
-"""The loops of `extract_fields(backend="numba")`. Reference: `extract_fields_loops` in fields.py."""
+"""The loops of `extract_fields(backend="numba")`. Reference: fields_loops.py."""
 
 import math
 
@@ -16,19 +16,19 @@ _C0, _C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(math.log(2) ** k / math.factoria
 
 
 @njit(
-    "void(float64[:,::1], int64, float32[:,:,::1])",
+    "void(float64[:,::1], int64, int64, float32[:,:,::1])",
     parallel=True,
     cache=True,
     error_model="numpy",
     fastmath={"nsz", "contract", "reassoc"},
 )
-def _splat_into_planes(packed, size_z, density):
+def _splat_into_planes(packed, first_x, size_z, density):
     """As `splat_into_planes`, into rows that are padded to whole groups of lanes."""
     count = packed.shape[0]
     size_x, size_y, _ = density.shape
     for i in prange(size_x):
         for g in range(count):
-            dx = i - packed[g, 0]
+            dx = (first_x + i) - packed[g, 0]
             l0 = packed[g, 3]
             # What q leaves for the other two terms once dx is given; negative: the plane misses the ellipsoid.
             left_x = packed[g, 9] - (l0 * dx) * (l0 * dx)
@@ -83,7 +83,7 @@ def _splat_into_planes(packed, size_z, density):
                     row[k] += p * power if y >= _LOG2_CUTOFF else np.float32(0.0)
 
 
-def splat_into_planes(packed: np.ndarray, density: np.ndarray) -> None:
+def splat_into_planes(packed: np.ndarray, density: np.ndarray, first_x: int = 0) -> None:
     """Add N Gaussians to a field, in place.
 
     Every plane of constant x adds them in their order, whatever thread it runs on, so the result is the same bytes
@@ -93,10 +93,11 @@ def splat_into_planes(packed: np.ndarray, density: np.ndarray) -> None:
     Args:
         packed: [N, 11] float64 in node units: mean (3), precision factors (6), q at the cut-off, opacity.
         density: [X, Y, Z] float32.
+        first_x: x of its first plane.
     """
     # Small chunks: the planes in the middle hold more Gaussians than those at the ends.
     size_x, size_y, size_z = density.shape
     padded = np.zeros((size_x, size_y, -(-size_z // _LANES) * _LANES), dtype=np.float32)
     with numba.parallel_chunksize(4):
-        _splat_into_planes(packed, size_z, padded)
+        _splat_into_planes(packed, first_x, size_z, padded)
     density += padded[:, :, :size_z]

@@ -1,7 +1,7 @@
 """Where the samples of a density field lie: the one place that maps node indices to world space and back."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,11 +25,13 @@ class GridSpec:
     """Nodes at lower + index * voxel_size, index (i, j, k) from 0 to shape - 1; cubic voxels, any three counts.
 
     lower: x, y, z of the first node, world units; voxel_size: distance of neighbouring nodes; shape: (X, Y, Z).
+    first_x: of a slab alone (see `slab`), how many planes of x lie between `lower` and its first one.
     """
 
     lower: tuple[float, float, float]
     voxel_size: float
     shape: tuple[int, int, int]
+    first_x: int = 0
 
     def __post_init__(self) -> None:
         # Plain Python numbers, so that equal grids compare equal whatever they were made from.
@@ -42,11 +44,19 @@ class GridSpec:
             raise UserError(f"grid.voxel_size={self.voxel_size} must be a positive number")
         if len(self.shape) != 3 or min(self.shape) < 2:
             raise UserError(f"grid.shape={self.shape} must be three counts of at least 2 nodes")
+        if self.first_x < 0:
+            raise UserError(f"grid.first_x={self.first_x} must not be negative")
 
     @property
     def upper(self) -> tuple[float, float, float]:
         """x, y, z of the last node."""
-        return tuple(low + self.voxel_size * (n - 1) for low, n in zip(self.lower, self.shape, strict=True))
+        counts = (self.first_x + self.shape[0], *self.shape[1:])
+        return tuple(low + self.voxel_size * (n - 1) for low, n in zip(self.lower, counts, strict=True))
+
+    @property
+    def first_node(self) -> tuple[int, int, int]:
+        """Steps from `lower` to node (0, 0, 0): (first_x, 0, 0)."""
+        return self.first_x, 0, 0
 
     @property
     def node_count(self) -> int:
@@ -87,11 +97,21 @@ class GridSpec:
         first_node = (lower + upper) / 2 - voxel_size * (counts - 1) / 2
         return cls(tuple(first_node), voxel_size, tuple(counts))
 
+    def slab(self, start: int, stop: int) -> "GridSpec":
+        """The planes `start` to `stop - 1` of x, at least two of them, as a grid of its own.
+
+        Its nodes keep `lower` and count from `first_x` on, so that each lies at exactly the position that it has in the
+        whole grid: fields of slabs are, bit for bit, slices of the whole field (backends numba and cuda).
+        """
+        if not 0 <= start <= stop - 2 <= self.shape[0] - 2:
+            raise UserError(f"a slab must be two planes or more of 0 to {self.shape[0] - 1}, got {start} to {stop - 1}")
+        return replace(self, shape=(stop - start, *self.shape[1:]), first_x=self.first_x + start)
+
     def axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """World x of the X nodes, y of the Y nodes, z of the Z nodes; float64."""
         return tuple(
-            low + self.voxel_size * np.arange(n, dtype=np.float64)
-            for low, n in zip(self.lower, self.shape, strict=True)
+            low + self.voxel_size * np.arange(first, first + n, dtype=np.float64)
+            for low, n, first in zip(self.lower, self.shape, self.first_node, strict=True)
         )
 
     def node_positions(self, device=None, dtype=torch.float32) -> Tensor:
@@ -102,16 +122,22 @@ class GridSpec:
     def to_world(self, vertices):
         """World positions of `vertices` [V, 3] given in node units (array or tensor; its dtype is kept)."""
         if isinstance(vertices, Tensor):
+            if self.first_x:
+                vertices = vertices + vertices.new_tensor(self.first_node)
             return vertices * self.voxel_size + vertices.new_tensor(self.lower)
         vertices = np.asarray(vertices)
+        if self.first_x:
+            vertices = vertices + np.asarray(self.first_node, dtype=vertices.dtype)
         return (vertices * self.voxel_size + np.asarray(self.lower)).astype(vertices.dtype)
 
     def to_nodes(self, positions):
         """Node units of world `positions` [P, 3] (array or tensor; its dtype is kept): the inverse of to_world."""
         if isinstance(positions, Tensor):
-            return (positions - positions.new_tensor(self.lower)) / self.voxel_size
+            nodes = (positions - positions.new_tensor(self.lower)) / self.voxel_size
+            return nodes - nodes.new_tensor(self.first_node) if self.first_x else nodes
         positions = np.asarray(positions)
-        return ((positions - np.asarray(self.lower)) / self.voxel_size).astype(positions.dtype)
+        nodes = (positions - np.asarray(self.lower)) / self.voxel_size
+        return (nodes - self.first_node if self.first_x else nodes).astype(positions.dtype)
 
 
 def _check_resolution(resolution: int) -> None:
@@ -151,7 +177,7 @@ def _bounds(gaussians: Gaussians, level: float) -> tuple[np.ndarray, np.ndarray]
     step = longest / (_COARSE_RESOLUTION - 1)
     shape = np.maximum(np.ceil((search_upper - search_lower) / step - 1e-6).astype(int) + 1, 2)
     coarse = GridSpec(tuple(search_lower), step, tuple(shape))
-    occupied = np.argwhere(extract_fields(gaussians, coarse, "numba").cpu().numpy() >= level)
+    occupied = np.argwhere(extract_fields(gaussians.detach(), coarse).cpu().numpy() >= level)
     if len(occupied):
         box_lower = np.minimum(box_lower, np.maximum(search_lower + (occupied.min(axis=0) - 1) * step, search_lower))
         box_upper = np.maximum(box_upper, np.minimum(search_lower + (occupied.max(axis=0) + 1) * step, search_upper))

@@ -12,7 +12,7 @@ from gaussians import Gaussians, rotation_matrices
 # A contribution o exp(-q / 2) below this is dropped: part of the field's definition, the same in every backend.
 CUTOFF = 1e-5
 # Standard deviations below this (world units) count as this, so that 1 / scale and its square stay finite.
-_SMALLEST_SCALE = 1e-12
+SMALLEST_SCALE = 1e-12
 
 
 def check_finite(gaussians: Gaussians) -> None:
@@ -39,7 +39,7 @@ def precision_factors(quats: Tensor, scales: Tensor) -> Tensor:
         L's lower triangle by rows [N, 6], l0, l2, l5 > 0, float64.
     """
     rotations = rotation_matrices(quats.double())
-    whitening = rotations.transpose(1, 2) / scales.double().clamp_min(_SMALLEST_SCALE)[:, :, None]  # [N, 3, 3]
+    whitening = rotations.transpose(1, 2) / scales.double().clamp_min(SMALLEST_SCALE)[:, :, None]  # [N, 3, 3]
     x, y, z = whitening.unbind(-1)  # columns [N, 3]
     l5 = z.norm(dim=-1)
     unit = z / l5[:, None]
@@ -49,7 +49,7 @@ def precision_factors(quats: Tensor, scales: Tensor) -> Tensor:
     unit = y / l2[:, None]
     l1 = (unit * x).sum(-1)
     # |det L| = prod(1 / scales): steadier than the norm of what is left of x when that is nearly nothing.
-    l0 = (1.0 / scales.double().clamp_min(_SMALLEST_SCALE)).prod(dim=-1) / (l2 * l5)
+    l0 = (1.0 / scales.double().clamp_min(SMALLEST_SCALE)).prod(dim=-1) / (l2 * l5)
     return torch.stack([l0, l1, l2, l3, l4, l5], dim=-1)
 
 

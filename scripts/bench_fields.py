@@ -13,16 +13,16 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT))
 
 from runtime_env import prepare_environment  # noqa: E402  (must run before torch and numba are imported)
 
 prepare_environment()
 
 import torch  # noqa: E402
-from exact_field import extract_fields_exact  # noqa: E402
 
 from mesh_extract import BACKENDS, GridSpec, extract_fields  # noqa: E402
+from mesh_extract.fields_exact import extract_fields_exact  # noqa: E402
 from mesh_extract.support import CUTOFF  # noqa: E402
 from scenes import shell  # noqa: E402
 

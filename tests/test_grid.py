@@ -116,3 +116,19 @@ def test_around_of_odd_sets_is_a_grid(gaussians, resolution):
 def test_impossible_grids_are_named(make, named):
     with pytest.raises(UserError, match=named):
         make()
+
+
+def test_slabs_hold_the_nodes_of_the_whole_grid():
+    grid = GridSpec((-0.7, 0.1, 0.3), 0.013, (9, 4, 3))
+    slab = grid.slab(2, 8).slab(1, 4)
+    assert slab.shape == (3, 4, 3) and slab.lower == grid.lower
+    assert torch.equal(slab.node_positions(dtype=torch.float64), grid.node_positions(dtype=torch.float64)[3:6])
+    assert slab.upper[0] == grid.axes()[0][5] and slab.upper[1:] == grid.upper[1:]
+    index = torch.tensor([[1.0, 2.0, 0.0]], dtype=torch.float64)
+    for nodes in (index, index.numpy()):
+        world = slab.to_world(nodes)
+        assert world[0].tolist() == pytest.approx(slab.node_positions(dtype=torch.float64)[1, 2, 0].tolist(), abs=1e-12)
+        assert slab.to_nodes(world)[0].tolist() == pytest.approx([1, 2, 0], abs=1e-9)
+    for start, stop in ((-1, 4), (3, 4), (4, 10)):
+        with pytest.raises(UserError, match="two planes or more of 0 to 8"):
+            grid.slab(start, stop)

@@ -1,4 +1,4 @@
-"""The density field by its formula, in float64: what every backend is measured against. For tests alone."""
+"""The density field by its formula, in float64: what every backend is measured against, by tests and benchmarks."""
 
 import torch
 from torch import Tensor
