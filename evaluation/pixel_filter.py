@@ -26,7 +26,9 @@ def render_mesh_as_splats(textured: TexturedMesh, cameras: Cameras, background=(
     drawn = render_mesh(textured, large, background, supersample=1)
     along_y = _gaussian_rows(cameras.height, _SUPERSAMPLE).to(drawn.rgb)
     along_x = _gaussian_rows(cameras.width, _SUPERSAMPLE).to(drawn.rgb)
-    return torch.einsum("yi,xj,cijk->cyxk", along_y, along_x, drawn.rgb)
+    # One side after the other: all three at once multiplies the two matrices with each other first, 17 GB at 128².
+    columns = torch.einsum("yi,cijk->cyjk", along_y, drawn.rgb)
+    return torch.einsum("xj,cyjk->cyxk", along_x, columns)
 
 
 def _gaussian_rows(size: int, supersample: int) -> Tensor:
