@@ -75,7 +75,8 @@ CASES = {
     "as by default": (small_config(), True, True),
     "squared": (small_config(loss="l2", alpha_loss="l2"), True, True),
     "without a reference, all views": (small_config(batch_views=0), False, True),
-    "without coverage": (small_config(), True, False),
+    "coverage of the reference alone": (small_config(), True, False),
+    "no coverage": (small_config(), False, False),
     "rates of zero": (small_config(lr_quats=0.0, lr_means=0.0), True, True),
 }
 
