@@ -1,10 +1,12 @@
-"""The diffusion process of the embedded prior: cosine schedule, v-prediction, DDIM.
+"""The diffusion process of the embedded prior: cosine schedule, v-prediction; DDIM for training's own samples.
 
 | here        | paper (arXiv:2202.00512, v-prediction; arXiv:2010.02502, DDIM) |
 |-------------|-----------------------------------------------------------------|
 | alpha       | cos(pi t / 2)                                                   |
 | sigma       | sin(pi t / 2)                                                   |
 | velocity    | alpha eps - sigma x0                                            |
+
+The DDIM step is `priors.base.ddim_step`, that of every prior.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import math
 import torch
 from torch import Tensor
 
+from priors.base import ddim_step
 from priors.tiny_zero123 import SourceCache, TinyZero123
 
 
@@ -52,21 +55,6 @@ def predicted_x0(x_t: Tensor, v: Tensor, t: Tensor) -> Tensor:
     """x0 = alpha x_t - sigma v, clamped to [-1, 1]."""
     alpha, sigma = (c.reshape(c.shape + (1,) * (x_t.dim() - c.dim())) for c in alpha_sigma(t))
     return (alpha * x_t - sigma * v).clamp(-1, 1)
-
-
-def ddim_step(x_t: Tensor, v: Tensor, t: Tensor, t_next: Tensor) -> tuple[Tensor, Tensor]:
-    """One deterministic DDIM step (eta = 0).
-
-    Args:
-        x_t, v: picture at level t and predicted velocity, any shape.
-        t, t_next: from and to, leading dimensions of x_t; t > 0.
-    Returns:
-        Picture at level t_next, and the clamped estimate of x0 it was made from.
-    """
-    x0 = predicted_x0(x_t, v, t)
-    alpha, sigma = (c.reshape(c.shape + (1,) * (x_t.dim() - c.dim())) for c in alpha_sigma(t))
-    noise = (x_t - alpha * x0) / sigma  # of the clamped x0, so that x_t = alpha x0 + sigma eps still holds
-    return add_noise(x0, noise, t_next), x0
 
 
 def ddim_times(steps: int, image_size: int, start: float = 1.0) -> list[float]:
@@ -120,7 +108,7 @@ def ddim_sample(
     times = ddim_times(steps, model.config.image_size, start)
     x, x0 = noise, noise
     for t, t_next in zip(times[:-1], times[1:], strict=True):
-        now, later = (noise.new_full(noise.shape[:1], value) for value in (t, t_next))
+        now = noise.new_full(noise.shape[:1], t)
         v = guided_velocity(
             model,
             x,
@@ -133,5 +121,8 @@ def ddim_sample(
             guidance,
             joint,
         ).float()
-        x, x0 = ddim_step(x, v, now, later)
+        x0 = predicted_x0(x, v, now)
+        here, there = ((math.cos(angle), math.sin(angle)) for angle in (t * math.pi / 2, t_next * math.pi / 2))
+        eps = (x - here[0] * x0) / here[1]  # of the clamped x0, so that x = alpha x0 + sigma eps still holds
+        x = ddim_step(x0, eps, here, there)
     return x0

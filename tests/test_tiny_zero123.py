@@ -10,7 +10,6 @@ from priors.diffusion import (
     add_noise,
     alpha_sigma,
     ddim_sample,
-    ddim_step,
     ddim_times,
     predicted_x0,
     shift_time,
@@ -157,16 +156,12 @@ def test_rays_meet_the_conventions():
     assert directions[1, 1][2] < 0  # from +x, right is -z
 
 
-def test_ddim_step_is_the_closed_form(generator):
+def test_velocity_gives_the_clamped_picture(generator):
     x0 = torch.rand(2, 3, 4, 8, 8, generator=generator) * 2 - 1
     noise = torch.randn(x0.shape, generator=generator)
-    t, t_next = torch.tensor([1.0, 0.6]), torch.tensor([0.7, 0.2])
+    t = torch.tensor([1.0, 0.6])
     x_t, v = add_noise(x0, noise, t), velocity(x0, noise, t)
-    x_next, found = ddim_step(x_t, v, t, t_next)
-    torch.testing.assert_close(found, x0, atol=1e-5, rtol=0)
-    alpha, sigma = alpha_sigma(t_next)
-    expected = alpha.view(2, 1, 1, 1, 1) * x0 + sigma.view(2, 1, 1, 1, 1) * noise
-    torch.testing.assert_close(x_next, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(predicted_x0(x_t, v, t), x0, atol=1e-5, rtol=0)
     assert predicted_x0(x_t, v * 3, t).abs().max() <= 1
 
 
