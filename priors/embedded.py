@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from config import PriorConfig
 from errors import UserError
 from priors.base import Prior
 from priors.diffusion import shift_time
+from priors.graphs import GraphedCall
 from priors.tiny_zero123 import SourceCache, TinyZero123, blank_source
 from priors.tiny_zero123_io import load_model
 
@@ -25,7 +28,11 @@ JOINT_VIEWS = 4  # views that the network saw together in training, 90 degrees a
 
 
 class EmbeddedPrior(Prior):
-    """tiny-zero123: v-prediction on RGBA, continuous cosine schedule, x0 clamped to the range of pictures."""
+    """tiny-zero123: v-prediction on RGBA, continuous cosine schedule, x0 clamped to the range of pictures.
+
+    On a GPU its network multiplies in TF32, which has the mantissa of half precision and the range of single, and is
+    replayed as a CUDA graph.
+    """
 
     channels = 4
 
@@ -38,19 +45,24 @@ class EmbeddedPrior(Prior):
                 raise UserError(f"prior.weights={path}: no such file; expected the embedded prior's weights")
             model, _ = load_model(path, device)
         self.model = model.to(device)
+        if device.type == "cuda":
+            self.model.to(memory_format=torch.channels_last)
+        self._network = GraphedCall(self._denoise, device)
         self.image_size = model.config.image_size
         self.group_size = JOINT_VIEWS if config.joint else 1
         self._source: SourceCache | None = None
         self._blank: SourceCache | None = None
         self._elevation_deg = 0.0
+        self._seen: tuple[Cameras, Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def set_source(self, prepared: PreparedImage, elevation_deg: float) -> None:
         rgba = source_rgba(prepared, self.image_size).to(self.device)
         elevation = torch.tensor([float(elevation_deg)], device=self.device)
         self._elevation_deg = float(elevation_deg)
-        self._source = self.model.encode_source(self.encode(rgba), elevation)
-        self._blank = self.model.encode_source(blank_source(1, self.image_size, self.device), elevation)
+        with _tf32(self.device):
+            self._source = self.model.encode_source(self.encode(rgba), elevation)
+            self._blank = self.model.encode_source(blank_source(1, self.image_size, self.device), elevation)
 
     def alpha_sigma(self, t: float) -> tuple[float, float]:
         # Exactly 0 and 1 at the ends, which the cosine of a rounded pi / 2 is not.
@@ -90,17 +102,60 @@ class EmbeddedPrior(Prior):
         # A lone batch of views is one "object" with V independent views; joint ones are B objects of group_size.
         group = self.group_size if self.group_size > 1 and views % self.group_size == 0 else 0
         batch = views // group if group else 1
-        azimuths_deg, elevations_deg, _ = cameras.orbit_angles()
-        velocity = self.model.denoise(
-            latents.reshape(batch, views // batch, *latents.shape[1:]),
+        azimuths_deg, elevations_deg = self._angles(cameras, latents)
+        return self._network(
+            latents,
             latents.new_full((batch,), t),
-            azimuths_deg.to(latents).reshape(batch, -1),
-            elevations_deg.to(latents).reshape(batch, -1),
+            azimuths_deg,
+            elevations_deg,
             latents.new_full((batch,), self._elevation_deg),
-            cache.expand(batch),
+            cache.keys,
+            cache.values,
             joint=bool(group),
         )
+
+    def _denoise(
+        self,
+        latents: Tensor,
+        t: Tensor,
+        azimuths_deg: Tensor,
+        elevations_deg: Tensor,
+        source_elevation_deg: Tensor,
+        keys: tuple[Tensor, ...],
+        values: tuple[Tensor, ...],
+        joint: bool,
+    ) -> Tensor:
+        """The network's velocity [V, 4, S, S] of B groups: angles [V], levels and source elevations [B]."""
+        batch = len(t)
+        with _tf32(self.device):
+            velocity = self.model.denoise(
+                latents.reshape(batch, -1, *latents.shape[1:]),
+                t,
+                azimuths_deg.reshape(batch, -1),
+                elevations_deg.reshape(batch, -1),
+                source_elevation_deg,
+                SourceCache(tuple(keys), tuple(values)).expand(batch),
+                joint=joint,
+            )
         return velocity.reshape(latents.shape)
+
+    def _angles(self, cameras: Cameras, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Azimuths and elevations [V] of the cameras, degrees; the very same tensors for the same cameras."""
+        if self._seen is None or self._seen[0] is not cameras or self._seen[1].dtype != like.dtype:
+            azimuths_deg, elevations_deg, _ = cameras.orbit_angles()
+            self._seen = cameras, azimuths_deg.to(like), elevations_deg.to(like)
+        return self._seen[1:]
+
+
+@contextmanager
+def _tf32(device: torch.device) -> Iterator[None]:
+    """Products of float32 matrices in TF32, on a GPU."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def source_rgba(prepared: PreparedImage, size: int) -> Tensor:
