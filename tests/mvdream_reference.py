@@ -71,7 +71,7 @@ def conv(w: Weights, name: str, x, stride=1):
     for dy in range(side):
         for dx in range(side):
             shifted = padded[:, dy : dy + height : stride, dx : dx + width : stride]
-            out += np.einsum("oc,chw->ohw", kernel[:, :, dy, dx], shifted)
+            out += np.tensordot(kernel[:, :, dy, dx], shifted, 1)
     return out + w[f"{name}.bias"][:, None, None]
 
 
