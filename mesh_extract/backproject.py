@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numba import njit
+from torch import Tensor
 
 from cameras import Cameras
-from mesh_extract.mesh_raster import in_threads
+from mesh_extract.mesh_raster_numba import in_threads
 
 LEAST_COSINE = 0.15  # views more oblique than 81 degrees say nothing about a texel
 _CHUNK = 16384  # texels a job
@@ -17,18 +19,20 @@ class SurfaceViews:
     """C pictures of one surface.
 
     cameras: C cameras. colors [C, H, W, 3] and confidence [C, H, W] in [0, 1], which weighs each pixel; depth
-    [C, H, W]: the surface's own depth along z, 0 beside it. All float32, contiguous.
+    [C, H, W]: the surface's own depth along z, 0 beside it. All float32, contiguous, on one device.
     """
 
     cameras: Cameras
-    colors: np.ndarray
-    confidence: np.ndarray
-    depth: np.ndarray
+    colors: Tensor
+    confidence: Tensor
+    depth: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        return self.colors.device
 
 
-def backproject(
-    positions: np.ndarray, normals: np.ndarray, views: SurfaceViews, sharpness: float
-) -> tuple[np.ndarray, np.ndarray]:
+def backproject(positions: Tensor, normals: Tensor, views: SurfaceViews, sharpness: float) -> tuple[Tensor, Tensor]:
     """Weighted mean of the views' colours at points on the surface.
 
     A view counts with confidence * cosine^sharpness, the cosine between the normal and the direction to the camera,
@@ -36,26 +40,31 @@ def backproject(
     would be in front, none farther, whose colour would come from behind. The tolerance grows with the slope.
 
     Args:
-        positions, normals: [T, 3] float32, world units.
+        positions, normals: [T, 3] float32, world units, on the device of the views.
         sharpness: exponent; large lets the view that looks straightest at a point decide alone.
     Returns:
         (colors [T, 3], 0 where no view sees the point; weights [T], the sum over the views)
     """
-    viewmats = views.cameras.viewmats.detach().cpu().float().contiguous().numpy()
-    intrinsics = views.cameras.Ks.detach().cpu().float().contiguous().numpy()
-    centers = views.cameras.centers.detach().cpu().float().contiguous().numpy()
+    found = views.cameras
+    cameras = tuple(t.detach().to(views.device).float().contiguous() for t in (found.viewmats, found.Ks, found.centers))
+    pictures = views.colors, views.confidence, views.depth
+    if views.device.type != "cpu":
+        from mesh_extract import backproject_cuda
+
+        return backproject_cuda.backproject(positions, normals, cameras, *pictures, sharpness, LEAST_COSINE)
     colors = np.zeros((len(positions), 3), np.float32)
     weights = np.zeros(len(positions), np.float32)
+    fixed = [t.numpy() for t in (*cameras, *pictures)]
+    positions, normals = positions.numpy(), normals.numpy()
 
     def work(job: int) -> None:
         part = slice(job * _CHUNK, (job + 1) * _CHUNK)
         _backproject(
-            positions[part], normals[part], viewmats, intrinsics, centers, views.colors, views.confidence, views.depth,
-            sharpness, LEAST_COSINE, colors[part], weights[part],
-        )  # fmt: skip
+            positions[part], normals[part], *fixed, float(sharpness), LEAST_COSINE, colors[part], weights[part]
+        )
 
     in_threads(work, -(-len(positions) // _CHUNK))
-    return colors, weights
+    return torch.from_numpy(colors), torch.from_numpy(weights)
 
 
 @njit(cache=True, nogil=True)

@@ -3,29 +3,34 @@
 The Gaussians are drawn from views all around; each texel takes the blend of the views that see it straightest. Then
 iterative back-projection (M. Irani, S. Peleg, "Improving resolution by image registration", 1991) makes the picture
 unbiased: draw the textured mesh in the same views, carry what differs back to the texels, add it, repeat.
+
+Everything that goes over pixels and texels runs on the device of the Gaussians; what goes over the mesh's few thousand
+vertices (its atlas, normals, the colours of unseen parts) on the CPU.
 """
 
 import logging
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.ndimage import distance_transform_edt, gaussian_filter, maximum_filter, minimum_filter
 from scipy.sparse import coo_matrix
 from torch import Tensor
+from torch.nn.functional import max_pool2d
 
 from cameras import Cameras
 from config import TextureConfig
 from gaussians import Gaussians
 from gs_renderer import render
 from mesh_extract.backproject import SurfaceViews, backproject
+from mesh_extract.blur import gaussian_blur
 from mesh_extract.cleanup import with_normals
-from mesh_extract.fill import nearest_texels, spread_over_surface
+from mesh_extract.fill import nearest_marked, nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
 from mesh_extract.rig import cameras_around, view_weights
-from mesh_extract.textured import TexturedMesh, to_uint8
+from mesh_extract.textured import TexturedMesh
 from mesh_extract.uv import unwrap
 
 logger = logging.getLogger(__name__)
@@ -44,6 +49,7 @@ BROAD_SHARE, BROAD_COSINES = 0.5, (0.3, 1.0)
 DETAIL_COSINES = (0.35, 0.7)  # at which detail begins to count, and counts in full: seen obliquely it smears
 SAFE_SHARES = (0.004, 0.012)  # distance from outlines, as a share of the picture, at which both begin and count in full
 NORMAL_ROUNDS = 10  # of averaging over neighbours: bumps must not tear holes into what the picture shows
+_FIXED_ONE = 2.0**32  # 1 in the fixed-point sums over texels: 8192^2 texels of weight 20 fit into 63 bits
 
 
 def bake_texture(
@@ -57,7 +63,8 @@ def bake_texture(
 
     Args:
         mesh: closed or not, world units.
-        gaussians: drawn in float32; those with a value that is not finite are left out.
+        gaussians: drawn in float32, on their device, where the texture is made too; those with a value that is not
+            finite are left out.
         reference: the source picture [H, W, 4] (straight RGB and alpha, in [0, 1]) and its one camera: what it sees
             keeps its detail, unless `config.reference` is false.
         elevation_deg: of the picture's camera; the Gaussians count as they look from about there.
@@ -66,11 +73,16 @@ def bake_texture(
     """
     mesh = with_normals(mesh)
     gaussians = _finite(gaussians.detach().to(torch.float32))
-    uvs, uv_faces = unwrap(mesh, config.size, GUTTER_PX, config.unwrap)
-    views = view_gaussians(mesh, gaussians, cameras_around(mesh.vertices, config.render_size, elevation_deg))
-    views = replace(views, confidence=views.confidence * view_weights()[:, None, None])
-    source = view_picture(mesh, *reference) if reference is not None and config.reference else None
-    points, point_colors = _numpy(gaussians.means), _numpy(gaussians.rgb)
+    with ThreadPoolExecutor(max_workers=1) as pool:  # unwrapping has a process of its own: draw meanwhile
+        atlas = pool.submit(unwrap, mesh, config.size, GUTTER_PX, config.unwrap)
+        views = view_gaussians(mesh, gaussians, cameras_around(mesh.vertices, config.render_size, elevation_deg))
+        weights = torch.from_numpy(view_weights()).to(views.device)
+        views = replace(views, confidence=views.confidence * weights[:, None, None])
+        source = None
+        if reference is not None and config.reference:
+            source = view_picture(mesh, *reference, gaussians.means.device)
+        uvs, uv_faces = atlas.result()
+    points, point_colors = gaussians.means.cpu().numpy(), gaussians.rgb.cpu().numpy()
     return paint(mesh, uvs, uv_faces, views, config, source, points, point_colors)
 
 
@@ -85,12 +97,13 @@ def paint(
     point_colors: np.ndarray | None = None,
 ) -> TexturedMesh:
     """Texture an unwrapped mesh from pictures of it; `points` [N, 3] colour the parts that no picture shows."""
-    size = config.size
-    face_ids, barycentrics = rasterize_uvs(uvs, uv_faces, size)
+    size, device = config.size, views.device
+    face_ids, barycentrics = rasterize_uvs(uvs, uv_faces, size, device)
     valid = face_ids >= 0
     if not valid.any():  # no face reaches a texel's centre
         return TexturedMesh(mesh, uvs, uv_faces, np.full((size, size, 3), 128, np.uint8))
-    corners, barycentrics = mesh.faces[face_ids[valid]], barycentrics[valid]  # [T, 3], [T, 3]
+    corners = torch.from_numpy(mesh.faces).to(device)[face_ids[valid]].long()  # [T, 3]
+    barycentrics = barycentrics[valid]  # [T, 3]
     positions = _interpolate(mesh.vertices, corners, barycentrics)
     normals = _unit(_interpolate(mesh.vertex_normals, corners, barycentrics))
     nearest = nearest_texels(valid)
@@ -98,85 +111,95 @@ def paint(
     colors, weights = backproject(positions, normals, views, SHARPNESS)
     if points is None or point_colors is None:
         points, point_colors = np.zeros((0, 3)), np.zeros((0, 3))
-    vertex_colors = _vertex_means(mesh, corners, barycentrics, colors, weights)
+    vertex_colors = _vertex_means(len(mesh.vertices), corners, barycentrics, colors, weights)
     spread = spread_over_surface(mesh, *vertex_colors, points, point_colors)
-    colors += SEEN_WEIGHT / (weights + SEEN_WEIGHT)[:, None] * (_interpolate(spread, corners, barycentrics) - colors)
+    unseen = (SEEN_WEIGHT / (weights + SEEN_WEIGHT))[:, None]
+    colors = colors + unseen * (_interpolate(spread, corners, barycentrics) - colors)
     for number in range(config.passes):
-        residual, rms = _residual(mesh, uvs, uv_faces, colors[nearest], views)
-        logger.debug("texture pass %d: rms difference %.4f", number + 1, rms)
+        residual = _residual(mesh, uvs, uv_faces, colors[nearest], views)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("texture pass %d: rms difference %.4f", number + 1, _rms(residual))
         step, weights = backproject(positions, normals, residual, SHARPNESS)
-        colors += (weights / (weights + STEP_WEIGHT))[:, None] * step
-        np.clip(colors, 0.0, 1.0, out=colors)
+        colors = (colors + (weights / (weights + STEP_WEIGHT))[:, None] * step).clamp_(0.0, 1.0)
     if source is not None:
-        residual, _ = _residual(mesh, uvs, uv_faces, colors[nearest], source)
+        residual = _residual(mesh, uvs, uv_faces, colors[nearest], source)
         normals = _unit(_interpolate(_broad_normals(mesh), corners, barycentrics))
         broad, _ = backproject(positions, normals, _blurred(residual), 1.0)
         seen, weights = backproject(positions, normals, source, 1.0)  # weights: cosine times confidence
         share = BROAD_SHARE * _ramp(weights, *BROAD_COSINES)[:, None]
-        colors += share * broad + _ramp(weights, *DETAIL_COSINES)[:, None] * (seen - colors - broad)
-        np.clip(colors, 0.0, 1.0, out=colors)
-    assert np.isfinite(colors).all()
-    return TexturedMesh(mesh, uvs, uv_faces, to_uint8(colors)[nearest])
+        colors = colors + share * broad + _ramp(weights, *DETAIL_COSINES)[:, None] * (seen - colors - broad)
+        colors = colors.clamp_(0.0, 1.0)
+    assert torch.isfinite(colors).all()
+    texture = (colors * 255.0 + 0.5).to(torch.uint8)[nearest]
+    return TexturedMesh(mesh, uvs, uv_faces, texture.cpu().numpy())
 
 
 @torch.no_grad()
 def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> SurfaceViews:
     """Draw the Gaussians: their own colours, freed of the background, which half-covered pixels would mix in."""
-    drawn = render(gaussians, cameras.to(gaussians.means.device), background=(0.0, 0.0, 0.0))
-    premultiplied, alpha = _numpy(drawn.rgb), _numpy(drawn.alpha)
-    confidence = _ramp(alpha, *SOLID_ALPHA)
-    colors = premultiplied / np.maximum(alpha, SOLID_ALPHA[0])[..., None]
-    finite = np.isfinite(colors).all(axis=-1) & np.isfinite(confidence)
-    if not finite.all():
-        logger.warning("%d pixels of the Gaussians' views are not finite; left out", np.count_nonzero(~finite))
-        colors[~finite], confidence[~finite] = 0.0, 0.0
-    depth = rasterize_mesh(mesh, cameras).depth
-    confidence[_outlines(depth, cameras)] *= np.float32(EDGE_CONFIDENCE)
-    return SurfaceViews(cameras, np.clip(colors, 0.0, 1.0), confidence, depth)
+    device = gaussians.means.device
+    drawn = render(gaussians, cameras.to(device), background=(0.0, 0.0, 0.0))
+    confidence = _ramp(drawn.alpha, *SOLID_ALPHA)
+    colors = drawn.rgb / drawn.alpha.clamp_min(SOLID_ALPHA[0])[..., None]
+    broken = ~(torch.isfinite(colors).all(dim=-1) & torch.isfinite(confidence))
+    if broken.any():
+        logger.warning("%d pixels of the Gaussians' views are not finite; left out", int(broken.sum()))
+        colors, confidence = colors.masked_fill(broken[..., None], 0.0), confidence.masked_fill(broken, 0.0)
+    depth = rasterize_mesh(mesh, cameras, device=device).depth
+    confidence = torch.where(_outlines(depth, cameras), confidence * EDGE_CONFIDENCE, confidence)
+    return SurfaceViews(cameras, colors.clamp(0.0, 1.0).contiguous(), confidence.contiguous(), depth)
 
 
-def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras) -> SurfaceViews:
+def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras, device: torch.device) -> SurfaceViews:
     """The source picture as a view; near outlines, where cut-outs and the mesh err, it does not count."""
     if rgba.shape != (camera.height, camera.width, 4) or len(camera) != 1:
         expected = f"[{camera.height}, {camera.width}, 4] with one camera"
         raise ValueError(f"reference must be {expected}, got {list(rgba.shape)} with {len(camera)}")
-    picture = _numpy(rgba)
-    colors = np.ascontiguousarray(picture[None, ..., :3])
-    depth = rasterize_mesh(mesh, camera).depth
+    picture = rgba.detach().to(device).float()
+    depth = rasterize_mesh(mesh, camera, device=device).depth
     safe = (picture[..., 3] >= SOLID_ALPHA[1]) & (depth[0] > 0) & ~_outlines(depth, camera)[0]
-    distance = distance_transform_edt(np.pad(safe, 1))[1:-1, 1:-1] / camera.width
-    return SurfaceViews(camera, colors, _ramp(distance, *SAFE_SHARES)[None], depth)
+    confidence = _ramp(_distance_to_false(safe) / camera.width, *SAFE_SHARES)
+    return SurfaceViews(camera, picture[None, ..., :3].contiguous(), confidence[None].contiguous(), depth)
 
 
-def _residual(
-    mesh: Mesh, uvs: np.ndarray, uv_faces: np.ndarray, texture: np.ndarray, views: SurfaceViews
-) -> tuple[SurfaceViews, float]:
-    """What the views show minus what the textured mesh shows in them, and its root mean square where both are solid."""
-    drawn = render_texture(mesh, uvs, uv_faces, texture, views.cameras, background=(0.0, 0.0, 0.0))
-    covered = drawn.alpha.numpy() >= 1.0  # a pixel on the outline mixes in the background
-    confidence = np.where(covered, views.confidence, np.float32(0.0))
-    difference = views.colors - drawn.rgb.numpy()
-    weight = max(float(confidence.sum(dtype=np.float64)), 1e-12)
-    rms = math.sqrt(float((confidence[..., None] * difference**2).sum(dtype=np.float64)) / (3 * weight))
-    return SurfaceViews(views.cameras, difference, confidence, views.depth), rms
+def _residual(mesh: Mesh, uvs: np.ndarray, uv_faces: np.ndarray, texture: Tensor, views: SurfaceViews) -> SurfaceViews:
+    """What the views show minus what the textured mesh shows in them; counts where the mesh is solid."""
+    black = (0.0, 0.0, 0.0)
+    drawn = render_texture(mesh, uvs, uv_faces, texture, views.cameras, background=black, device=views.device)
+    covered = drawn.alpha >= 1.0  # a pixel on the outline mixes in the background
+    return replace(views, colors=views.colors - drawn.rgb, confidence=views.confidence * covered)
+
+
+def _rms(residual: SurfaceViews) -> float:
+    """Root mean square of a residual, by its confidence."""
+    weights = residual.confidence.double()
+    return math.sqrt(float((weights[..., None] * residual.colors**2).sum() / (3 * weights.sum().clamp_min(1e-12))))
 
 
 def _blurred(view: SurfaceViews) -> SurfaceViews:
     """One view with colours blurred over the pixels that count."""
     sigma = BROAD_SIGMA * view.cameras.width
     weights = view.confidence[0]
-    total = gaussian_filter(weights, sigma, mode="constant")
-    blurred = gaussian_filter(view.colors[0] * weights[..., None], (sigma, sigma, 0), mode="constant")
-    blurred /= np.maximum(total, np.float32(1e-6))[..., None]
-    return replace(view, colors=np.ascontiguousarray(blurred[None]))
+    weighted = torch.cat([view.colors[0] * weights[..., None], weights[..., None]], dim=-1)  # [H, W, 4]
+    blurred = gaussian_blur(weighted, sigma, (0, 1), truncate=4.0)
+    return replace(view, colors=(blurred[..., :3] / blurred[..., 3:].clamp_min(1e-6))[None].contiguous())
 
 
-def _outlines(depth: np.ndarray, cameras: Cameras) -> np.ndarray:
+def _outlines(depth: Tensor, cameras: Cameras) -> Tensor:
     """Pixels near a jump of the depth [C, H, W] or the object's border, where soft splats show what lies behind."""
-    window = (1, EDGE_PX, EDGE_PX)
-    span = maximum_filter(depth, window) - minimum_filter(depth, window)
-    focal = cameras.Ks[:, 0, 0].cpu().numpy()[:, None, None]
-    return span > EDGE_STEP_PX * depth / focal
+    largest, negated_least = (max_pool2d(values, EDGE_PX, 1, EDGE_PX // 2) for values in (depth, -depth))
+    focal = cameras.Ks[:, 0, 0].to(depth.device)[:, None, None]
+    return largest + negated_least > EDGE_STEP_PX * depth / focal
+
+
+def _distance_to_false(mask: Tensor) -> Tensor:
+    """Distance in pixels of every pixel of `mask` [H, W] to the nearest one where it is false, or beyond the border."""
+    height, width = mask.shape
+    beyond = torch.nn.functional.pad(~mask, (1, 1, 1, 1), value=True)
+    nearest = nearest_marked(beyond)[1:-1, 1:-1]
+    y, x = torch.arange(1, height + 1, device=mask.device), torch.arange(1, width + 1, device=mask.device)
+    rows, columns = nearest // (width + 2) - y[:, None], nearest % (width + 2) - x
+    return (rows * rows + columns * columns).double().sqrt()
 
 
 def _broad_normals(mesh: Mesh) -> np.ndarray:
@@ -185,39 +208,40 @@ def _broad_normals(mesh: Mesh) -> np.ndarray:
     around = coo_matrix((np.ones(len(edges), np.float32), (edges[:, 0], edges[:, 1])), shape=(count, count)).tocsr()
     normals = mesh.vertex_normals
     for _ in range(NORMAL_ROUNDS):
-        normals = _unit(normals + around @ normals)
+        normals = normals + around @ normals
+        normals = normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-12))
     return normals
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def _unit(vectors: Tensor) -> Tensor:
     """Vectors [T, 3] of length one."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    return vectors / (vectors * vectors).sum(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
 
 
 def _vertex_means(
-    mesh: Mesh, corners: np.ndarray, barycentrics: np.ndarray, colors: np.ndarray, weights: np.ndarray
+    count: int, corners: Tensor, barycentrics: Tensor, colors: Tensor, weights: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean colours [V, 3] of the texels around each vertex that were seen, and their weights [V], 0 if none was."""
-    shares = (barycentrics * np.where(weights > SEEN_WEIGHT, weights, 0.0)[:, None]).reshape(-1)
-    index, count = corners.reshape(-1), len(mesh.vertices)
-    totals = np.bincount(index, shares, count)
-    sums = [np.bincount(index, shares * np.repeat(colors[:, k], 3), count) for k in range(3)]
-    return np.stack(sums, axis=1) / np.where(totals > 0, totals, 1.0)[:, None], totals
+    shares = barycentrics * torch.where(weights > SEEN_WEIGHT, weights, 0.0)[:, None]  # [T, 3 corners]
+    values = torch.cat([shares[..., None] * colors[:, None], shares[..., None]], dim=-1).reshape(-1, 4)
+    # Summed in fixed point: the same whatever the order, in which a GPU's threads come as they like.
+    fixed = (values.double() * _FIXED_ONE).round_().long()
+    sums = torch.zeros((count, 4), dtype=torch.int64, device=colors.device)
+    sums = sums.index_add_(0, corners.reshape(-1), fixed).double().cpu().numpy() / _FIXED_ONE
+    return sums[:, :3] / np.where(sums[:, 3:] > 0, sums[:, 3:], 1.0), sums[:, 3]
 
 
-def _interpolate(values: np.ndarray, corners: np.ndarray, barycentrics: np.ndarray) -> np.ndarray:
+def _interpolate(values: Tensor | np.ndarray, corners: Tensor, barycentrics: Tensor) -> Tensor:
     """Values [V, 3] at points given by corner indices [T, 3] and barycentrics [T, 3]; float32 [T, 3]."""
-    values = values.astype(np.float32)
-    result = values[corners[:, 0]] * barycentrics[:, :1]
-    result += values[corners[:, 1]] * barycentrics[:, 1:2]
-    result += values[corners[:, 2]] * barycentrics[:, 2:]
-    return result
+    values = torch.as_tensor(values, dtype=torch.float32, device=corners.device)
+    parts = [values[corners[:, k]] * barycentrics[:, k : k + 1] for k in range(3)]
+    return parts[0] + parts[1] + parts[2]
 
 
-def _ramp(values: np.ndarray, low: float, high: float) -> np.ndarray:
+def _ramp(values: Tensor, low: float, high: float) -> Tensor:
     """0 at `low`, 1 at `high`, smooth between; float32."""
-    t = np.clip((values - low) / (high - low), 0.0, 1.0)
-    return (t * t * (3.0 - 2.0 * t)).astype(np.float32)
+    t = ((values - low) / (high - low)).clamp(0.0, 1.0)
+    return (t * t * (3.0 - 2.0 * t)).float()
 
 
 def _finite(gaussians: Gaussians) -> Gaussians:
@@ -230,8 +254,3 @@ def _finite(gaussians: Gaussians) -> Gaussians:
         return gaussians
     logger.warning("%d Gaussians with values that are not finite are left out of the texture", int((~finite).sum()))
     return gaussians[finite]
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    """Contiguous float32 on the CPU."""
-    return np.ascontiguousarray(tensor.detach().cpu().float().numpy())

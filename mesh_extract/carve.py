@@ -7,7 +7,6 @@ leaves holes. So the threshold is low, and what stands out beyond the splats' ow
 import logging
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from cameras import Cameras
 from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
 from mesh_extract.rig import cameras_around, draw_coverage
+from mesh_extract.silhouettes import least_coverage
 
 logger = logging.getLogger(__name__)
 
@@ -48,29 +48,34 @@ def carve(
         elevation_deg: of the picture's camera; most views are about as high.
         render_alpha: draws coverage [C, H, W] in [0, 1]; None: gs_renderer.render.
     Returns:
-        A new field; a copy of `density` where Gaussians are so faint that nothing would remain.
+        A new field on the device of `density`, where the work is done; a copy of `density` where Gaussians are so faint
+        that nothing would remain.
     """
-    from scipy.ndimage import binary_dilation
-
-    from mesh_extract.silhouette_numba import least_coverage
-
-    field = density.detach().cpu().numpy()
-    inside = field >= iso
+    density = density.detach()
+    inside = density >= iso
     if not inside.any():
         return density.clone()
     # A surface lies between a node inside and its neighbour outside: both must know the coverage.
-    nodes = np.argwhere(binary_dilation(inside))
-    positions = np.ascontiguousarray(grid.to_world(nodes.astype(np.float64)))
+    nodes = _with_neighbours(inside).nonzero()  # [P, 3]
+    positions = grid.to_world(nodes.double()).contiguous()
     cameras = cameras_around(positions, _SIZE_PX, elevation_deg)
-    alphas = (render_alpha or draw_coverage)(gaussians, cameras).detach().cpu().float().contiguous().numpy()
-    least = np.ones(len(positions), np.float32)
-    viewmats, intrinsics = (t.double().contiguous().numpy() for t in (cameras.viewmats, cameras.Ks))
-    least_coverage(positions, viewmats, intrinsics, alphas, least)
+    alphas = (render_alpha or draw_coverage)(gaussians, cameras).detach().to(density.device).float().contiguous()
+    matrices = (t.to(density.device).double().contiguous() for t in (cameras.viewmats, cameras.Ks))
+    least = least_coverage(positions, *matrices, alphas)
 
-    carved = field.copy()
-    at = tuple(nodes.T)
-    carved[at] = np.minimum(field[at], np.float32(iso / LEVEL) * least)
+    carved, at = density.clone(), nodes.unbind(1)
+    carved[at] = torch.minimum(density[at], least * (iso / LEVEL))
     if not (carved >= iso).any():
         logger.warning("the Gaussians are too faint to be cut to their silhouettes")
         return density.clone()
-    return torch.from_numpy(carved).to(density)
+    return carved
+
+
+def _with_neighbours(mask: Tensor) -> Tensor:
+    """The nodes of `mask` [X, Y, Z] and those that share a grid edge with one."""
+    grown = mask.clone()
+    for axis in range(3):
+        length = mask.shape[axis] - 1
+        grown.narrow(axis, 0, length).logical_or_(mask.narrow(axis, 1, length))
+        grown.narrow(axis, 1, length).logical_or_(mask.narrow(axis, 0, length))
+    return grown

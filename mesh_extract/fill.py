@@ -1,13 +1,16 @@
 """Colours for what no view has seen: over the surface from what was seen, and in the texture around the charts."""
 
 import numpy as np
-from scipy.ndimage import distance_transform_edt
+import torch
+from numba import njit
 from scipy.sparse import coo_matrix, diags
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 from scipy.spatial import cKDTree
+from torch import Tensor
 
 from mesh_extract.mesh import Mesh
+from mesh_extract.mesh_raster_numba import in_threads
 
 
 def spread_over_surface(
@@ -53,14 +56,71 @@ def _nearest_colors(positions: np.ndarray, points: np.ndarray, point_colors: np.
     return point_colors[cKDTree(points).query(positions)[1]]
 
 
-def nearest_texels(valid: np.ndarray) -> np.ndarray:
+def nearest_texels(valid: Tensor) -> Tensor:
     """For every texel of a picture the number (in row-major order among the valid ones) of the nearest valid texel.
 
     Args:
         valid: [H, W] bool, at least one true.
     Returns:
-        [H, W] int32
+        [H, W] int64
     """
-    rows, columns = distance_transform_edt(~valid, return_distances=False, return_indices=True)
-    numbers = np.cumsum(valid.reshape(-1), dtype=np.int32).reshape(valid.shape) - 1
-    return numbers[rows, columns]
+    numbers = valid.reshape(-1).cumsum(0) - 1
+    return numbers[nearest_marked(valid)]
+
+
+def nearest_marked(marked: Tensor) -> Tensor:
+    """For every pixel of `marked` [H, W] (bool) the index in the picture of the nearest marked pixel.
+
+    Of several at one distance it is the first by row, then by column. -1 where nothing is marked.
+    """
+    if marked.device.type != "cpu":
+        from mesh_extract import backproject_cuda
+
+        return backproject_cuda.nearest_marked(marked.contiguous())
+    height = len(marked)
+    rows = _nearest_in_columns(marked.numpy())
+    nearest = np.empty(marked.shape, np.int64)
+    bands = min(height, 4 * torch.get_num_threads())
+    edges = [round(height * k / bands) for k in range(bands + 1)]
+    in_threads(lambda k: _nearest_of_columns(rows, edges[k], edges[k + 1], nearest), bands)
+    return torch.from_numpy(nearest)
+
+
+@njit(cache=True, nogil=True)
+def _nearest_in_columns(marked):
+    """The row [H, W] of the nearest marked pixel in the same column, the upper of two; -1 where there is none."""
+    height, width = marked.shape
+    rows = np.full((height, width), -1, np.int32)
+    for y in range(height):
+        for x in range(width):
+            if marked[y, x]:
+                rows[y, x] = y
+            elif y > 0:
+                rows[y, x] = rows[y - 1, x]
+    for y in range(height - 2, -1, -1):
+        for x in range(width):
+            below = rows[y + 1, x]
+            if below > y and (rows[y, x] < 0 or below - y < y - rows[y, x]):
+                rows[y, x] = below
+    return rows
+
+
+@njit(cache=True, nogil=True)
+def _nearest_of_columns(rows, first, last, nearest):
+    """Fill the rows first ... last - 1 of `nearest`, from what lies nearest in each column."""
+    width = rows.shape[1]
+    for y in range(first, last):
+        for x in range(width):
+            best, found = np.int64(1) << 62, np.int64(-1)
+            d = 0
+            while d * d <= best and (x - d >= 0 or x + d < width):
+                for column in (x - d, x + d):
+                    if column < 0 or column >= width or rows[y, column] < 0:
+                        continue
+                    rise = rows[y, column] - y
+                    distance = d * d + rise * rise
+                    index = np.int64(rows[y, column]) * width + column
+                    if distance < best or (distance == best and index < found):
+                        best, found = distance, index
+                d += 1
+            nearest[y, x] = found

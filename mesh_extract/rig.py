@@ -21,24 +21,25 @@ FOVY_DEG = 30.0  # narrow: less perspective, so the views resemble each other wh
 _STEEPEST_DEG = 85.0
 
 
-def cameras_around(points: np.ndarray, size: int, elevation_deg: float = 0.0) -> Cameras:
-    """26 cameras all around points [P, 3], above and below too, that frame them in pictures [size, size].
+def cameras_around(points: np.ndarray | Tensor, size: int, elevation_deg: float = 0.0) -> Cameras:
+    """26 cameras all around points [P, 3], above and below too, that frame them in pictures [size, size]; on the CPU.
 
     They look at the middle of the points' bounding box, from so far that a ball around it that holds all just fits.
 
     Args:
         elevation_deg: of the picture's camera.
     """
-    lower, upper = points.min(axis=0).astype(np.float64), points.max(axis=0).astype(np.float64)
-    center = (lower + upper) / 2
-    bound = max(float(np.linalg.norm(points - center, axis=1).max()), 1e-6)
+    points = torch.as_tensor(points).double()
+    center = (points.amin(dim=0) + points.amax(dim=0)) / 2
+    x, y, z = (points - center).unbind(1)
+    bound = max(math.sqrt(float((x * x + y * y + z * z).max())), 1e-6)
     distance = 1.03 * bound / math.sin(math.radians(FOVY_DEG / 2))
     heights = [(float(np.clip(elevation_deg + e, -_STEEPEST_DEG, _STEEPEST_DEG)), n) for e, n in FITTED]
     rings = []
     for ring, (height_deg, count) in enumerate([*heights, *ELSEWHERE]):
         azimuths_deg = [(360.0 * k + 180.0 * (ring % 2)) / count for k in range(count)]
         rings.append(orbit_cameras(azimuths_deg, height_deg, distance, FOVY_DEG, size, size))
-    return moved(concatenate(rings), center)
+    return moved(concatenate(rings), center.cpu().numpy())
 
 
 def view_weights() -> np.ndarray:
@@ -57,5 +58,5 @@ def moved(cameras: Cameras, offset: np.ndarray) -> Cameras:
 
 @torch.no_grad()
 def draw_coverage(gaussians: Gaussians, cameras: Cameras) -> Tensor:
-    """Coverage [C, H, W] of Gaussians as cameras on the CPU see it, float32, in [0, 1]."""
-    return render(gaussians.detach().to("cpu").to(torch.float32), cameras).alpha
+    """Coverage [C, H, W] of Gaussians as cameras see it, float32, in [0, 1], on the device of the Gaussians."""
+    return render(gaussians.detach().to(torch.float32), cameras.to(gaussians.means.device)).alpha

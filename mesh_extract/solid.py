@@ -4,11 +4,13 @@ Fitted Gaussians lie near the visible surface. Deeper down the density often fal
 plain isosurface has a second wall inside, joined to the first where the splats leave pinholes.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from errors import UserError
+from mesh_extract.blur import gaussian_blur
+from mesh_extract.morphology import parts_with, squared_distances
 
 # A gap of radius r is a leak, up to _LEAK_FACTOR * seal_voxels, where a ball of _HOLLOW_FACTOR * r fits behind it.
 _LEAK_FACTOR = 4
@@ -17,14 +19,11 @@ _HOLLOW_FACTOR = 3
 
 def smooth_field(density: Tensor, sigma_voxels: float = 0.7) -> Tensor:
     """`density` [X, Y, Z] blurred by a Gaussian of `sigma_voxels`: evens out the bumps of single splats; 0 copies."""
-    from scipy.ndimage import gaussian_filter
-
     if sigma_voxels < 0:
         raise UserError(f"mesh.smooth={sigma_voxels} must not be negative")
     if sigma_voxels == 0:
         return density.clone()
-    field = density.detach().cpu().numpy()
-    return torch.from_numpy(gaussian_filter(field, sigma_voxels, mode="constant", truncate=3.0)).to(density)
+    return gaussian_blur(density.detach(), sigma_voxels, (0, 1, 2), truncate=3.0)
 
 
 def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
@@ -43,61 +42,42 @@ def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
         iso: threshold, as for extract_mesh.
         seal_voxels: see above; 0 fills only what is wholly shut off.
     Returns:
-        A new field; filled nodes hold 2 iso - density, above the threshold by what they were below it.
+        A new field on the device of `density`, where the work is done; filled nodes hold 2 iso - density, above the
+        threshold by what they were below it.
     """
-    from scipy.ndimage import distance_transform_edt
-
     if seal_voxels < 0:
         raise UserError(f"mesh.seal={seal_voxels} must not be negative")
-    field = density.detach().cpu().numpy()
+    density = density.detach()
     largest_radius = _LEAK_FACTOR * seal_voxels
-    inside = field >= iso
-    if not inside.any():
-        return density.clone()
+    inside = density >= iso
     # Only the box around the inside, with room for the largest ball: where the grid ends at it, that is outside too.
-    box = []
-    for axis in range(3):
-        occupied = np.flatnonzero(inside.any(axis=tuple(other for other in range(3) if other != axis)))
-        box.append(slice(occupied[0], occupied[-1] + 1))
-    box, margin = tuple(box), largest_radius + 2
-    solid = np.pad(inside[box], margin)
+    occupied = [inside.any(dim=first).any(dim=second).nonzero() for first, second in ((1, 1), (0, 1), (0, 0))]
+    if not len(occupied[0]):
+        return density.clone()
+    box, margin = tuple(slice(int(along[0]), int(along[-1]) + 1) for along in occupied), largest_radius + 2
+    solid = pad(inside[box], [margin] * 6)
     solid |= _unreached(~solid)
     if seal_voxels:
-        room = distance_transform_edt(~solid)  # to the nearest inside node, in voxels
+        room = squared_distances(solid)  # to the nearest inside node
         radii = [*range(1, seal_voxels), *range(seal_voxels, largest_radius + 1, seal_voxels)]
         for radius in radii:
-            if radius >= room.max():
-                break
             wanted = radius if radius <= seal_voxels else _HOLLOW_FACTOR * radius
-            cores = _unreached(room > radius)
-            if not (room[cores] >= wanted).any():
+            cores = _unreached(room > radius**2)
+            wide = cores & (room >= wanted**2)
+            if not wide.any():
                 continue
-            hollow = _holding(cores, room >= wanted)
-            reached = distance_transform_edt(~((room > radius) & ~cores)) <= radius
-            solid |= _holding(~solid & ~reached, hollow)
+            hollow = parts_with(cores, wide, corners=True)
+            reached = squared_distances((room > radius**2) & ~cores) <= radius**2
+            solid |= parts_with(~solid & ~reached, hollow, corners=True)
             solid |= _unreached(~solid)
-            room = distance_transform_edt(~solid)
-    inner = slice(margin, -margin)
-    filled = np.zeros_like(inside)
-    filled[box] = solid[inner, inner, inner]
-    filled &= ~inside
-    return torch.from_numpy(np.where(filled, 2 * iso - field, field).astype(field.dtype)).to(density.device)
+            room = squared_distances(solid)
+    filled = torch.zeros_like(inside)
+    filled[box] = solid[(slice(margin, -margin),) * 3]
+    return torch.where(filled & ~inside, 2 * iso - density, density)
 
 
-def _unreached(free: np.ndarray) -> np.ndarray:
-    """Nodes of `free` that no path over neighbours in `free` joins to the corner of the (padded) array."""
-    from scipy.ndimage import label
-
-    labels, _ = label(free)
-    return free & (labels != labels[0, 0, 0])
-
-
-def _holding(mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """The parts of `mask`, joined by faces, edges or corners, that hold a node of `seeds`."""
-    from scipy.ndimage import label
-
-    labels, count = label(mask, structure=np.ones((3, 3, 3)))
-    held = np.zeros(count + 1, dtype=bool)
-    held[labels[seeds & mask]] = True
-    held[0] = False
-    return held[labels]
+def _unreached(free: Tensor) -> Tensor:
+    """Nodes of `free` that no path over neighbours in `free` joins to the corner of the (padded) grid."""
+    corner = torch.zeros_like(free)
+    corner[0, 0, 0] = True
+    return free & ~parts_with(free, corner)

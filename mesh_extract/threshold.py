@@ -13,6 +13,7 @@ from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
 from mesh_extract.isosurface import check_surface
 from mesh_extract.rig import draw_coverage
+from mesh_extract.silhouettes import largest_along_rays
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ _ELEVATIONS_DEG = (0, 0, 0, 0, 0, 0, 35, 35, 35, -35, -35, -35)
 _SIZE_PX = 320
 _EVERY_PX = 2
 _STEP_VOXELS = 0.75
+_FIXED_ONE = 2.0**32  # 1 in the fixed-point sums of coverage
 # The object is drawn inside a ball of this radius around the origin, which RADIUS and the field of view just hold.
 _BALL = 0.8
 
@@ -45,17 +47,20 @@ def auto_threshold(
 
     Args:
         gaussians: what to match, world units.
-        density: [X, Y, Z], their field on `grid` (smoothed, if the mesh is to be made from that).
+        density: [X, Y, Z], their field on `grid` (smoothed, if the mesh is to be made from that); the work is done on
+            its device.
         grid: the grid of `density`.
         render_alpha: draws coverage [C, H, W] in [0, 1]; None: gs_renderer.render.
     Raises:
         UserError: the field is not finite or has no surface, or the Gaussians draw nothing.
     """
-    field = density.detach().cpu().numpy().astype(np.float32)
-    if field.max() <= 0:
+    field = density.detach().float().contiguous()
+    peak = float(field.max())
+    if peak <= 0:
         raise UserError("mesh.iso=auto: the density is 0 everywhere: the Gaussians are too transparent or too small")
-    check_surface(field, np.nextafter(np.float32(0), np.float32(1)))
-    highest = min(HIGHEST, float(field.max()))
+    if not torch.isfinite(field).all():
+        check_surface(field.cpu().numpy(), peak)  # says how many values are not
+    highest = min(HIGHEST, peak)
     lowest = min(LOWEST, 0.5 * highest)
     candidates = np.geomspace(lowest, highest, _CANDIDATES)[:-1]
 
@@ -63,22 +68,20 @@ def auto_threshold(
     centre = (np.asarray(grid.lower) + np.asarray(grid.upper)) / 2
     zoom = _BALL / (np.linalg.norm(np.asarray(grid.upper) - np.asarray(grid.lower)) / 2)
     drawn = (render_alpha or draw_coverage)(_moved(gaussians, centre, zoom), cameras)
-    alphas = drawn.detach().cpu().double().numpy()
+    alphas = drawn.detach().to(field.device).double()
     if alphas.sum() < 1.0:
         raise UserError(
-            f"mesh.iso=auto: the Gaussians draw next to nothing (the largest density is {field.max():.3g}); "
-            f"mesh.iso={field.max() / 2:.2g} would give a surface"
+            f"mesh.iso=auto: the Gaussians draw next to nothing (the largest density is {peak:.3g}); "
+            f"mesh.iso={peak / 2:.2g} would give a surface"
         )
-    inside, covered = np.zeros(len(candidates)), np.zeros(len(candidates))
-    for index in range(len(cameras)):
-        largest = _largest_along_rays(field, grid, centre, zoom, cameras[index], candidates[-1])
-        counts = _inside(largest, alphas[index, ::_EVERY_PX, ::_EVERY_PX].reshape(-1), candidates)
-        inside += counts[0]
-        covered += counts[1]
+    alphas = alphas[:, ::_EVERY_PX, ::_EVERY_PX].flatten(1)  # [C, P]
+    rays = _rays(cameras, grid, centre, zoom, field.device)
+    largest = largest_along_rays(field, *rays, _STEP_VOXELS, float(candidates[-1]))  # [C, P]
+    inside, covered, total = _inside(largest, alphas, candidates)
     # (1 - alpha)^2 inside and alpha^2 outside: but for a constant, the sum of 1 - 2 alpha inside.
     best = int(np.argmin(inside - 2 * covered))
     iso = float(candidates[best])
-    overlap = covered[best] / (inside[best] + alphas[:, ::_EVERY_PX, ::_EVERY_PX].sum() - covered[best])
+    overlap = covered[best] / (inside[best] + total - covered[best])
     logger.info("silhouettes match best at a density of %.3g: they overlap to %.1f %%", iso, 100 * overlap)
     if overlap < 0.5:
         logger.warning("no threshold matches the splats: the best overlap of the silhouettes is %.0f %%", 100 * overlap)
@@ -87,37 +90,41 @@ def auto_threshold(
 
 def _moved(gaussians: Gaussians, centre: np.ndarray, zoom: float) -> Gaussians:
     """The Gaussians with `centre` moved to the origin, then scaled by `zoom`: any scene, seen by the same cameras."""
-    moved = gaussians.detach().to("cpu").double()
+    moved = gaussians.detach().double()
     moved = Gaussians(**{
         **moved.tensors(),
-        "means": (moved.means - torch.from_numpy(centre)) * zoom,
+        "means": (moved.means - moved.means.new_tensor(centre)) * zoom,
         "log_scales": moved.log_scales + float(np.log(zoom)),
     })  # fmt: skip
     return moved.to(torch.float32)
 
 
-def _largest_along_rays(
-    field: np.ndarray, grid: GridSpec, centre: np.ndarray, zoom: float, camera: Cameras, enough: float
-) -> np.ndarray:
-    """The largest value of `field` along the rays of one camera, of every other pixel of every other row [P]."""
-    from mesh_extract.silhouette_numba import largest_along_rays
+def _rays(
+    cameras: Cameras, grid: GridSpec, centre: np.ndarray, zoom: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Origins [C, 3] and directions [C, P, 3] in node units of every other pixel of every other row; float64."""
+    views, intrinsics = cameras.viewmats.double(), cameras.Ks.double()
+    # Pixel to world, up to the length: directions are turned, not moved.
+    matrices = (torch.linalg.inv(intrinsics).transpose(1, 2) @ views[:, :3, :3]).to(device)[:, :, None]  # [C, 3, 1, 3]
+    rows, columns = (
+        torch.arange(0, size, _EVERY_PX, dtype=torch.float64, device=device) + 0.5
+        for size in (cameras.height, cameras.width)
+    )
+    rows, columns = rows[:, None].expand(-1, len(columns)).reshape(-1, 1), columns.repeat(len(rows))[:, None]  # [P, 1]
+    directions = matrices[:, 0] * columns + matrices[:, 1] * rows + matrices[:, 2]
+    x, y, z = directions.unbind(2)
+    directions = directions / (x * x + y * y + z * z).sqrt()[..., None]
+    origins = grid.to_nodes(cameras.centers.double().numpy() / zoom + centre)
+    return torch.from_numpy(origins).to(device), directions.contiguous()
 
-    view = camera.viewmats[0].double().numpy()
-    intrinsics = camera.Ks[0].double().numpy()
-    rows, columns = np.mgrid[0 : camera.height : _EVERY_PX, 0 : camera.width : _EVERY_PX] + 0.5
-    directions = np.stack([columns, rows, np.ones_like(rows)], axis=-1).reshape(-1, 3) @ np.linalg.inv(intrinsics).T
-    directions = directions @ view[:3, :3]  # camera to world
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    origin = grid.to_nodes(camera.centers[0].double().numpy() / zoom + centre)
-    largest = np.zeros(len(directions), dtype=np.float32)
-    largest_along_rays(field, origin, np.ascontiguousarray(directions), _STEP_VOXELS, enough, largest)
-    return largest
 
-
-def _inside(largest: np.ndarray, alpha: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number of the pixels in {largest >= iso}, and their sum of `alpha`, for every iso of `candidates`."""
-    order = np.argsort(largest, kind="stable")
-    # Sum of the alphas from each place of the sorted list to its end.
-    covered = np.append(np.cumsum(alpha[order][::-1])[::-1], 0.0)
-    first = np.searchsorted(largest[order], candidates, side="left")
-    return len(largest) - first, covered[first]
+def _inside(largest: Tensor, alphas: Tensor, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Number of the pixels in {largest >= iso} and their sum of `alphas` for every iso of `candidates`; sum of all."""
+    thresholds = torch.from_numpy(candidates).to(largest.device)
+    passed = torch.searchsorted(thresholds, largest.double().flatten(), right=True)  # thresholds that a pixel reaches
+    # Whole numbers: the same sums in whatever order a GPU's threads come.
+    values = torch.stack([torch.ones_like(passed), (alphas.flatten() * _FIXED_ONE).round().long()], dim=1)
+    sums = torch.zeros((len(candidates) + 1, 2), dtype=torch.int64, device=largest.device)
+    sums = sums.index_add_(0, passed, values).cpu().numpy()
+    inside, covered = sums[::-1].cumsum(axis=0)[::-1].T  # of the pixels that reach so many or more
+    return inside[1:], covered[1:] / _FIXED_ONE, float(covered[0] / _FIXED_ONE)

@@ -16,7 +16,7 @@ from mesh_extract import bake
 from mesh_extract.backproject import SurfaceViews, backproject
 from mesh_extract.bake import bake_texture, paint
 from mesh_extract.cleanup import with_normals
-from mesh_extract.fill import nearest_texels, spread_over_surface
+from mesh_extract.fill import nearest_marked, nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_mesh, render_vertex_colors
 from mesh_extract.rig import cameras_around
@@ -56,7 +56,11 @@ def exact_views(mesh: Mesh, cameras, color_of) -> SurfaceViews:
     points = (raster.barycentrics[..., None] * corners).sum(axis=-2)
     there = raster.face_ids >= 0
     colors = np.where(there[..., None], color_of(points), 0.0).astype(np.float32)
-    return SurfaceViews(cameras, colors, there.astype(np.float32), raster.depth)
+    return surface_views(cameras, colors, there, raster.depth)
+
+
+def surface_views(cameras, colors: np.ndarray, confidence: np.ndarray, depth: np.ndarray) -> SurfaceViews:
+    return SurfaceViews(cameras, *(torch.from_numpy(v.astype(np.float32)) for v in (colors, confidence, depth)))
 
 
 def psnr(a, b) -> float:
@@ -75,12 +79,12 @@ def test_exact_pictures_give_the_exact_texture():
     uvs, uv_faces = unwrap(mesh, 128)
     novel = orbit_cameras([20.0, 140.0, 260.0], [10.0, -35.0, 65.0], width=96, height=96)
     truth = exact_views(mesh, novel, waves)
-    inside = truth.depth > 0
+    inside = (truth.depth > 0).numpy()
     quality = {}
     for passes in (0, 3):
         textured = paint(mesh, uvs, uv_faces, views, dataclasses.replace(SMALL, passes=passes))
         drawn = render_mesh(textured, novel, supersample=1).rgb.numpy()
-        quality[passes] = psnr(drawn[inside], truth.colors[inside])
+        quality[passes] = psnr(drawn[inside], truth.colors.numpy()[inside])
     assert quality[3] > 44  # measured 48.4 (0 passes: 44.3); 8-bit colours alone give 58
     assert quality[3] > quality[0] + 1
 
@@ -109,21 +113,23 @@ def test_gutters_continue_their_charts():
     """Beside the charts each texel has the colour of the nearest one inside: at least 4 texels belong to each chart."""
     textured = bake_texture(ball(), shell_of_gaussians(waves), SMALL)
     valid = rasterize_uvs(textured.uvs, textured.uv_faces, 128)[0] >= 0
-    distance, nearest = distance_transform_edt(~valid, return_indices=True)
+    distance = distance_transform_edt(~valid)
     gutter = (distance > 0) & (distance <= bake.GUTTER_PX)
     assert gutter.sum() > 500
-    assert np.array_equal(textured.texture[gutter], textured.texture[tuple(nearest)][gutter])
+    nearest = nearest_texels(torch.from_numpy(valid)).numpy()
+    assert np.array_equal(textured.texture[gutter], textured.texture[valid][nearest][gutter])
 
 
-def test_nearest_texels_is_the_nearest():
-    valid = np.random.default_rng(0).random((23, 31)) < 0.05
-    numbers = nearest_texels(valid)
+@pytest.mark.parametrize("share", [0.004, 0.05, 0.9])
+def test_nearest_texels_is_the_nearest(share):
+    valid = np.random.default_rng(0).random((23, 31)) < share
+    assert valid.any()
+    numbers = nearest_texels(torch.from_numpy(valid)).numpy()
     rows, columns = np.nonzero(valid)
     y, x = np.mgrid[:23, :31]
     distances = (y[..., None] - rows) ** 2 + (x[..., None] - columns) ** 2
-    chosen = np.take_along_axis(distances, numbers[..., None].astype(np.int64), axis=2)[..., 0]
-    assert np.array_equal(chosen, distances.min(axis=2))
-    assert np.array_equal(numbers[valid], np.arange(valid.sum()))
+    assert np.array_equal(numbers, distances.argmin(axis=2))  # of several the first
+    assert (nearest_marked(torch.zeros(3, 4, dtype=torch.bool)) == -1).all()
 
 
 def test_what_is_hidden_gets_nothing_from_what_hides_it():
@@ -135,8 +141,9 @@ def test_what_is_hidden_gets_nothing_from_what_hides_it():
     cameras = cameras_around(mesh.vertices, 96)
     drawn = render_vertex_colors(mesh, colors, cameras, supersample=1)
     depth = rasterize_mesh(mesh, cameras).depth
-    views = SurfaceViews(cameras, drawn.rgb.numpy(), (depth > 0).astype(np.float32), depth)
-    seen, weights = backproject(mesh.vertices, mesh.vertex_normals, views, 3.0)
+    views = surface_views(cameras, drawn.rgb.numpy(), depth > 0, depth)
+    points = torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.vertex_normals)
+    seen, weights = (found.numpy() for found in backproject(*points, views, 3.0))
     expected = np.where(weights[:, None] > 0, colors, 0.0)
     assert (weights > 0).mean() > 0.95
     assert np.abs(seen - expected).max() < 1e-6
@@ -181,7 +188,7 @@ def test_the_source_picture_keeps_its_detail_in_front_only():
     camera = orbit_cameras([0.0], [0.0], width=128, height=128)
     stripes = lambda p: np.where(np.floor(p[..., :1] * 20) % 2 == 0, 0.9, 0.1) * np.ones(3)  # noqa: E731
     exact = exact_views(mesh, camera, stripes)
-    rgba = torch.tensor(np.concatenate([exact.colors[0], exact.confidence[0][..., None]], axis=-1))
+    rgba = torch.cat([exact.colors[0], exact.confidence[0][..., None]], dim=-1)
     plain = bake_texture(mesh, gaussians, SMALL)
     detailed = bake_texture(mesh, gaussians, SMALL, (rgba, camera))
     front, back = (orbit_cameras([a], [0.0], width=96, height=96) for a in (0.0, 180.0))
@@ -204,7 +211,7 @@ def test_the_source_picture_fades_out_without_a_seam():
     mesh, gaussians = ball(subdivisions=4), shell_of_gaussians(lambda d: np.full((1, 3), 0.5))
     camera = orbit_cameras([0.0], [0.0], width=256, height=256)
     bright = exact_views(mesh, camera, lambda p: np.full((*p.shape[:-1], 3), 0.7))
-    rgba = torch.tensor(np.concatenate([bright.colors[0], bright.confidence[0][..., None]], axis=-1))
+    rgba = torch.cat([bright.colors[0], bright.confidence[0][..., None]], dim=-1)
     plain, painted = (bake_texture(mesh, gaussians, SMALL, source) for source in (None, (rgba, camera)))
     face_ids, barycentrics = rasterize_uvs(plain.uvs, plain.uv_faces, 128)
     there = face_ids >= 0
