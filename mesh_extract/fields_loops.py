@@ -1,5 +1,7 @@
 """The density field by Python loops over blocks of nodes: the readable reference, and the article's starting point."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -14,8 +16,16 @@ BLOCK_SIZE = 8
 _PAIRS_AT_ONCE = 1 << 22  # node-Gaussian pairs evaluated in one call: bounds the memory, about 130 MB
 
 
-def extract_fields_loops(gaussians: Gaussians, grid: GridSpec, block_size: int = BLOCK_SIZE) -> Tensor:
-    """Each block of nodes asks all Gaussians whose support box meets it for their coefficients; device of `means`."""
+def extract_fields_loops(
+    gaussians: Gaussians,
+    grid: GridSpec,
+    block_size: int = BLOCK_SIZE,
+    coefficients: Callable[[Tensor, Tensor, Tensor], Tensor] = gaussian_3d_coeff,
+) -> Tensor:
+    """Each block of nodes asks all Gaussians whose support box meets it for their coefficients; device of `means`.
+
+    coefficients: what it asks; `coefficients_in_torch` on a GPU is the article's starting point.
+    """
     means, scales, opacities = gaussians.means, gaussians.scales, gaussians.opacities
     density = means.new_zeros(grid.shape)
     radii_squared = squared_radii(opacities)
@@ -40,7 +50,7 @@ def extract_fields_loops(gaussians: Gaussians, grid: GridSpec, block_size: int =
                 nodes = torch.cartesian_prod(block_x, block_y, block_z)  # [P, 3]
                 total = means.new_zeros(len(nodes), dtype=torch.float64)
                 for part in near.split(max(1, _PAIRS_AT_ONCE // len(nodes))):
-                    values = gaussian_3d_coeff(nodes, means[part], factors[part]).mul_(opacities[part])  # [P, G]
+                    values = coefficients(nodes, means[part], factors[part]).mul_(opacities[part])  # [P, G]
                     torch.nn.functional.threshold_(values, CUTOFF, 0.0)
                     total += values.sum(dim=1)
                 density[x0 : x0 + block_size, y0 : y0 + block_size, z0 : z0 + block_size] = total.reshape(
