@@ -12,7 +12,7 @@ from priors.embedded import DEFAULT_WEIGHTS
 ROOT = Path(__file__).resolve().parent.parent
 CODE_SUFFIXES = (".py", ".cu", ".txt")
 # Folders of code that no result depends on.
-NOT_MEASURED = ("tests", "training", "scripts", "docs")
+NOT_MEASURED = ("tests", "training", "scripts", "docs", "comparison")
 TRUTH_CODE = ("procedural", "evaluation/objects.py")
 SAMPLES_CODE = (*TRUTH_CODE, "priors", "sir.py", "cameras.py", "views.py", "prepare.py", "evaluation/baselines.py")
 MEAN_MESH_CODE = (
