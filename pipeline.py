@@ -299,7 +299,7 @@ def _write_results(
     with times.stage("previews"):
         picture = None if reference is None else reference[0].rgba
         views = views_sheet(picture, gaussians, textured, config.elevation)
-        frames = turntable_frames(textured) if turntable else []
+        frames = turntable_frames(textured, device=gaussians.means.device) if turntable else []
     with times.stage("write files"):
         write_gaussians(gaussians, splats, config.output.sh_degree)
         for path in (obj, glb, ply):  # the .obj writes its material and picture too

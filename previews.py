@@ -37,6 +37,7 @@ def views_sheet(
     textured: TexturedMesh | None,
     elevation_deg: float = 0.0,
     tile_px: int = TILE_PX,
+    device: torch.device | None = None,
 ) -> Image.Image:
     """One row for the Gaussians and one for the mesh, 8 views each; the input stands to the left of the first row.
 
@@ -44,11 +45,15 @@ def views_sheet(
         source_rgba: the prepared picture [H, W, 4] in [0, 1], straight alpha; None leaves the column out.
         gaussians, textured: None leaves the row out.
         elevation_deg: of the views, that of the input so that the first view and the input should agree.
+        device: where the mesh is drawn; None: where the Gaussians are, else on the CPU.
     Returns:
         RGB over white, (9 or 8) tiles wide, one or two tiles high.
     """
     cameras = framing_cameras(gaussians if textured is None else textured, SHEET_AZIMUTHS_DEG, elevation_deg, tile_px)
-    rows = [np.concatenate(draw_views(what, cameras), axis=1) for what in (gaussians, textured) if what is not None]
+    if device is None and gaussians is not None:
+        device = gaussians.means.device
+    shown = [what for what in (gaussians, textured) if what is not None]
+    rows = [np.concatenate(draw_views(what, cameras, device), axis=1) for what in shown]
     if source_rgba is not None:
         tile = _source_tile(source_rgba, tile_px)
         rows = rows or [np.empty((tile_px, 0, 3), np.uint8)]
@@ -64,10 +69,15 @@ def turntable_frames(
     elevation_deg: float = 10.0,
     count: int = TURNTABLE_FRAMES,
     size_px: int = TURNTABLE_PX,
+    device: torch.device | None = None,
 ) -> list[np.ndarray]:
-    """A full turn in `count` steps, over white: pictures [size_px, size_px, 3], uint8."""
+    """A full turn in `count` steps, over white: pictures [size_px, size_px, 3], uint8.
+
+    Args:
+        device: where a mesh is drawn; None: on the CPU. Gaussians are drawn where they are.
+    """
     azimuths_deg = [360.0 * k / count for k in range(count)]
-    return draw_views(what, framing_cameras(what, azimuths_deg, elevation_deg, size_px))
+    return draw_views(what, framing_cameras(what, azimuths_deg, elevation_deg, size_px), device)
 
 
 def framing_cameras(
@@ -95,15 +105,19 @@ def _points(what: Gaussians | TexturedMesh | None) -> np.ndarray:
 
 
 @torch.no_grad()
-def draw_views(what: Gaussians | TexturedMesh, cameras: Cameras) -> list[np.ndarray]:
-    """Gaussians or a textured mesh from each camera, over white: pictures [H, W, 3], uint8."""
+def draw_views(
+    what: Gaussians | TexturedMesh, cameras: Cameras, device: torch.device | None = None
+) -> list[np.ndarray]:
+    """Gaussians or a textured mesh (on `device`) from each camera, over white: pictures [H, W, 3], uint8."""
     pictures = []
-    for start in range(0, len(cameras), _BATCH):
-        batch = cameras[slice(start, start + _BATCH)]
+    # The mesh rasteriser on a GPU sees to its memory itself.
+    at_once = _BATCH if isinstance(what, Gaussians) or device is None or device.type == "cpu" else len(cameras)
+    for start in range(0, len(cameras), at_once):
+        batch = cameras[slice(start, start + at_once)]
         if isinstance(what, Gaussians):
             rgb = render(what.detach(), batch.to(device=what.means.device, dtype=what.means.dtype)).rgb
         else:
-            rgb = render_mesh(what, batch).rgb
+            rgb = render_mesh(what, batch, device=device).rgb
         pictures.extend((rgb.float().clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy())
     return pictures
 
@@ -128,7 +142,7 @@ def write_turntable(path: Path, frames: Iterable[np.ndarray], frames_per_s: int 
 
 def _write_gif(path: Path, frames: list[np.ndarray], frames_per_s: int) -> None:
     """One palette for all frames and no dithering: what stands still in the object does not flicker."""
-    chosen = frames[:: max(1, len(frames) // 8)]
+    chosen = [frame[::2, ::2] for frame in frames[:: max(1, len(frames) // 8)]]  # enough to choose colours from
     palette = Image.fromarray(np.concatenate(chosen, axis=1)).quantize(255, Image.Quantize.MEDIANCUT)
     colors = (palette.getpalette() or [])[: 3 * 255] + [_WHITE] * 3  # the background stays exactly white
     palette.putpalette(colors)
