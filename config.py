@@ -42,7 +42,7 @@ class PrepareConfig:
 @dataclass
 class PriorConfig:
     name: str = "embedded"  # a name in priors.PRIORS
-    variant: str = ""  # which model, where a prior has several: stable-zero123 | zero123-xl
+    variant: str = ""  # which model its weights are, for prior.name=zero123: stable-zero123 | zero123-xl
     weights: str = ""  # a weights file or folder, or a repository of the hub; empty: the prior's own
     guidance: float = 1.0  # classifier-free guidance scale; 1 evaluates the conditional half alone
     joint: bool = True  # views denoise in groups that see each other, where the prior can
@@ -53,6 +53,8 @@ class PriorConfig:
     memory_gb: float = 0.0  # GPU memory that they may take; 0: what is free; little makes them run in parts
 
     def __post_init__(self) -> None:
+        variants = ("stable-zero123", "zero123-xl") if self.name == "zero123" else ("",)
+        _require(self.variant in variants, "prior.variant", self.variant or "''", " or ".join(variants) or "none")
         _require_between("prior.guidance", self.guidance, 0.0, 100.0)
         choices = ("auto", "fp16", "bf16", "fp32")
         _require(self.precision in choices, "prior.precision", self.precision, " | ".join(choices))

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from cameras import Cameras
 from config import PriorConfig
-from errors import UserError
 from priors.ldm import LatentPrior, Schedule, guided, vae_network
 from priors.ldm_networks import Network, Runtime
 from priors.weights import locate, read_settings
@@ -30,7 +29,6 @@ from priors.zero123_networks import embed_picture, image_encoder_network, predic
 if TYPE_CHECKING:
     from prepare import PreparedImage
 
-VARIANTS = ("stable-zero123", "zero123-xl")
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 # Free GPU memory, GB, above which all views run at once, and above which the networks stay on the GPU.
@@ -46,10 +44,8 @@ class Zero123Prior(LatentPrior):
             config: `variant` says which model the weights are; `weights` where they lie.
             runtime: None: as `config` and the free memory say.
         Raises:
-            UserError: the variant is not named, or its weights are missing or others.
+            UserError: the weights are missing or another model's.
         """
-        if config.variant not in VARIANTS:
-            raise UserError(f"prior.variant={config.variant!r}: prior.name=zero123 needs {' or '.join(VARIANTS)}")
         parts = locate(config.variant, config.weights)
         if runtime is None:
             runtime = Runtime.from_config(config, device, ALL_AT_ONCE_GB, RESIDENT_GB)

@@ -14,13 +14,13 @@ from torch import Tensor
 from zero123_reference import Zero123Reference
 
 from cameras import Cameras, orbit_cameras
-from config import PriorConfig
+from config import PriorConfig, load_config
 from errors import UserError
 from prepare import PreparedImage
 from priors.ldm import Schedule, guided
 from priors.ldm_networks import Network, Runtime
 from priors.zero123 import Zero123Prior, clip_pixels, relative_pose
-from sir import NoisePlan, target_views
+from sir import PLANS, NoisePlan, target_views
 
 CPU = torch.device("cpu")
 HALF_PI = math.pi / 2
@@ -157,7 +157,7 @@ def test_the_variant_is_what_was_said_not_what_the_path_says(folder):
     # The two differ by pi / 2 times the last column of the map.
     torch.testing.assert_close(tokens[0] - tokens[1], HALF_PI * prior.projection.weight[:, -1], rtol=0, atol=1e-5)
     for name in ("", "stable"):
-        with pytest.raises(UserError, match="prior.variant=.*needs stable-zero123 or zero123-xl"):
+        with pytest.raises(UserError, match="prior.variant=.*expected stable-zero123 or zero123-xl"):
             made(folder, name)
 
 
@@ -370,6 +370,19 @@ def test_torchvision_is_not_imported(folder):
     """transformers' own image processors would."""
     made(folder).set_source(picture(), 0.0)
     assert not [name for name in sys.modules if name.split(".")[0] == "torchvision"]
+
+
+@pytest.mark.parametrize("name, variant", [("image_sai", "stable-zero123"), ("image_xl", "zero123-xl")])
+def test_the_configs_are_the_official_run(name, variant):
+    """352 calls, 315 steps; what each call's noise level is stands in test_sir.py, for these very numbers."""
+    config = load_config(Path(__file__).parent.parent / "configs" / f"{name}.yaml")
+    fit = config.fit
+    assert (config.prior.variant, config.prior.guidance, fit.eta, fit.views) == (variant, 3.0, 0.5, 6)
+    assert (fit.denoise_steps, fit.rounds, fit.t_start, fit.t_end, fit.inversion_ratio) == (20, 20, 0.9, 0.2, 0.6)
+    plans = PLANS[fit.plan](fit.denoise_steps, fit.rounds, fit.t_start, fit.t_end, fit.inversion_ratio)
+    assert sum(plan.calls for plan in plans) - (len(plans[0].inversion) - 1) == 352
+    assert fit.init_steps + fit.rounds * fit.round_steps == 315
+    assert (fit.guidance_low, fit.guidance_high, fit.inversion_guidance) == (0.0, 1.0, 0.0)
 
 
 @pytest.mark.gpu
