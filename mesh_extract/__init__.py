@@ -14,7 +14,7 @@ from mesh_extract.cleanup import CleanupReport, clean_mesh, decimate, taubin_smo
 from mesh_extract.export import EXPORTERS, export_mesh
 from mesh_extract.fields import BACKENDS, extract_fields, gaussian_3d_coeff
 from mesh_extract.grid import GridSpec
-from mesh_extract.isosurface import ISOSURFACES, extract_mesh
+from mesh_extract.isosurface import ISOSURFACES, extract_mesh, extract_mesh_by_planes, extract_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import render_mesh
 from mesh_extract.repair import repair
@@ -39,6 +39,8 @@ __all__ = [
     "export_mesh",
     "extract_fields",
     "extract_mesh",
+    "extract_mesh_by_planes",
+    "extract_surface",
     "fill_cavities",
     "gaussian_3d_coeff",
     "render_mesh",

@@ -27,6 +27,12 @@ from scenes import shell
 METHODS = list(ISOSURFACES)
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def place(request) -> torch.device:
+    """Where the surface is extracted."""
+    return torch.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda")
+
+
 def ball_field(grid: GridSpec, radius=0.5, centre=(0.0, 0.0, 0.0)) -> torch.Tensor:
     """1 in the middle of a ball, 0.5 on its surface, falling off with the distance."""
     distance = (grid.node_positions(dtype=torch.float64) - torch.tensor(centre).double()).norm(dim=-1)
@@ -49,9 +55,9 @@ def assert_sound(mesh):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("shape", [(40, 40, 40), (41, 35, 37)])
-def test_a_ball_is_a_ball(method, shape):
+def test_a_ball_is_a_ball(method, shape, place):
     grid = GridSpec((-0.61, -0.53, -0.57), 0.032, shape)
-    mesh = extract_mesh(ball_field(grid), grid, 0.5, method)
+    mesh = extract_mesh(ball_field(grid).to(place), grid, 0.5, method)
     assert_sound(mesh)
     assert mesh.euler_number() == 2 and mesh.components()[0] == 1
     radii = np.linalg.norm(mesh.vertices, axis=1)
@@ -67,13 +73,13 @@ def test_a_ball_is_a_ball(method, shape):
 @pytest.mark.parametrize("backend", ["cpu", "numba"])
 @pytest.mark.parametrize("resolution", [2, 3, 8, 15, 16, 17, 40, 64])
 @pytest.mark.parametrize("make_grid", [lambda g, r: GridSpec.cube(-1, 1, r), GridSpec.around], ids=["cube", "around"])
-def test_level_set_of_one_gaussian(method, backend, resolution, make_grid):
+def test_level_set_of_one_gaussian(method, backend, resolution, make_grid, place):
     """sigma 0.2: the 0.2-level sphere has radius 0.3588."""
     gaussians = single()
     grid = make_grid(gaussians, resolution)
     field = extract_fields(gaussians, grid, backend)
     try:
-        mesh = extract_mesh(field, grid, 0.2, method)
+        mesh = extract_mesh(field.to(place), grid, 0.2, method)
     except UserError as error:
         assert resolution < 16 and "no surface at mesh.iso=0.2" in str(error)
         return
@@ -101,13 +107,13 @@ def test_six_splats_reach_as_far_as_the_formula_says():
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("shape", [(2, 2, 2), (2, 3, 5), (9, 8, 7)])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_integers_are_closed_also_exactly_at_iso(method, shape, seed):
+def test_random_integers_are_closed_also_exactly_at_iso(method, shape, seed, place):
     field = torch.from_numpy(np.random.default_rng(seed).integers(0, 5, shape).astype(np.float32))
     grid = GridSpec((-1.0, 2.0, 0.3), 0.1, shape)
     for iso in (1.0, 2.0, 2.5, 4.0):
         if field.max() < iso:
             continue
-        mesh = extract_mesh(field, grid, iso, method)
+        mesh = extract_mesh(field.to(place), grid, iso, method)
         assert_sound(mesh)
         # Each vertex lies on a grid edge between an inside and an outside node.
         nodes = grid.to_nodes(mesh.vertices)
@@ -135,9 +141,9 @@ def test_libraries_of_marching_cubes_are_as_good(library, seed):
 
 
 @pytest.mark.parametrize("resolution", [16, 64])
-def test_a_ball_cut_by_the_grid_is_closed(resolution):
+def test_a_ball_cut_by_the_grid_is_closed(resolution, place):
     grid = GridSpec.cube(-1, 1, resolution)
-    mesh = extract_mesh(ball_field(grid, centre=(0.7, 0, 0)), grid, 0.5)
+    mesh = extract_mesh(ball_field(grid, centre=(0.7, 0, 0)).to(place), grid, 0.5)
     assert_sound(mesh)
     assert mesh.euler_number() == 2 and mesh.vertices[:, 0].max() <= 1 + grid.voxel_size
     height = 0.8  # of the part of the ball at x < 1
@@ -147,9 +153,9 @@ def test_a_ball_cut_by_the_grid_is_closed(resolution):
 
 
 @pytest.mark.parametrize("resolution", [16, 64])
-def test_constant_fields(resolution):
+def test_constant_fields(resolution, place):
     grid = GridSpec.cube(-1, 1, resolution)
-    full = torch.ones(grid.shape)
+    full = torch.ones(grid.shape, device=place)
     box = extract_mesh(full, grid, 0.5)
     assert_sound(box)
     assert box.volume == pytest.approx((2 + grid.voxel_size) ** 3, rel=0.01) and box.euler_number() == 2
@@ -165,14 +171,14 @@ def test_constant_fields(resolution):
         extract_mesh(full, grid, 0.5)
 
 
-def test_wrong_arguments_are_named():
+def test_wrong_arguments_are_named(place):
     grid = GridSpec.cube(-1, 1, 4)
-    field = ball_field(grid, 1.0)
+    field = ball_field(grid, 1.0).to(place)
     with pytest.raises(UserError, match=r"mesh.method='poisson' is unknown; choose from marching_cubes"):
         extract_mesh(field, grid, 0.5, "poisson")
     with pytest.raises(UserError, match=r"density must be \[4, 4, 4\]"):
         extract_mesh(field[1:], grid, 0.5)
-    for iso in (0.0, -1.0, math.nan):
+    for iso in (0.0, -1.0, math.nan, 1e-50):  # the last is 0 in single precision
         with pytest.raises(UserError, match="mesh.iso="):
             extract_mesh(field, grid, iso)
 
