@@ -35,15 +35,6 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def field_device(backend: str, device: torch.device) -> torch.device:
-    """Where a backend of the density field computes, for Gaussians on `device`; "auto" leaves them there."""
-    if backend == "auto":
-        return device
-    if not backend.startswith("cuda"):
-        return CPU
-    return device if device.type == "cuda" else torch.device("cuda")
-
-
 def require_backend(backend: str) -> None:
     """Raise a BackendUnavailable, before any work, unless a backend of the density field can run here."""
     missing = why_unavailable() if backend.startswith("cuda") else None

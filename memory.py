@@ -3,15 +3,20 @@
 import os
 from pathlib import Path
 
+import torch
+
 from errors import UserError
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def require_memory(needed_bytes: float, what: str, advice: str) -> None:
-    """Raise a UserError where `what` needs more memory than there is; where the system does not tell, let it try."""
-    available_bytes = available_memory()
+def require_memory(needed_bytes: float, what: str, advice: str, device: torch.device | None = None) -> None:
+    """Raise a UserError where `what` needs more memory than there is; where the system does not tell, let it try.
+
+    device: a GPU's own memory is asked for; None, or a CPU: the machine's.
+    """
+    available_bytes = available_memory() if device is None or device.type == "cpu" else _free_on_gpu(device)
     if available_bytes is not None and needed_bytes > available_bytes:
         needed, free = (f"{value / 1e9:.1f} GB" for value in (needed_bytes, available_bytes))
         raise UserError(f"{what} needs about {needed} of memory, {free} are free; {advice}")
@@ -21,6 +26,12 @@ def available_memory() -> int | None:
     """Bytes that this process can still take without swapping: of the machine, or of its container's share."""
     found = [value for value in (_free_in_machine(), _free_in_container()) if value is not None]
     return min(found) if found else None
+
+
+def _free_on_gpu(device: torch.device) -> int:
+    """What the driver has left, and what torch holds without using it."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def _free_in_machine() -> int | None:

@@ -4,14 +4,17 @@ import importlib.util
 import logging
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from PIL import Image
 
 from cameras import Cameras, orbit_cameras
 from config import Config, MeshConfig, PriorConfig
-from devices import choose_device, enough_memory, field_device, reproducible, require_backend
+from devices import choose_device, enough_memory, reproducible, require_backend
 from errors import UserError
 from files import check_writable, whole_file, whole_files
 from fit import fit_gaussians
@@ -42,6 +45,7 @@ from priors import PRIORS, Prior
 from profiling import set_scope
 from registry import lookup
 from run_record import describe_run, write_json
+from runtime_env import usable_cpus
 from splat_ply import read_gaussians, write_gaussians
 from stages import StageTimes
 
@@ -106,10 +110,8 @@ def surface(
         level = SURFACE_LEVEL if settings.iso == "auto" else min(SURFACE_LEVEL, float(settings.iso) / 2)
         grid = GridSpec.around(gaussians, settings.resolution, level)
         what = f"mesh.resolution={settings.resolution} ({' x '.join(map(str, grid.shape))} nodes)"
-        require_memory(_BYTES_A_NODE * grid.node_count, what, "try a smaller one")
-        there = field_device(settings.backend, gaussians.means.device)
-        density = extract_fields(gaussians.to(there), grid, settings.backend).to(gaussians.means.device)
-        density = smooth_field(density, settings.smooth)
+        require_memory(_BYTES_A_NODE * grid.node_count, what, "try a smaller one", gaussians.means.device)
+        density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
     with times.stage("isosurface"):
         automatic = settings.iso == "auto"
         # A number asks for the surface at that density: it is not cut unless that is asked for too.
@@ -141,7 +143,7 @@ def mesh_stage(
         textured = bake_texture(mesh, gaussians, config.texture, picture, elevation_deg)
     report = {
         "grid": {"lower": list(grid.lower), "voxel_size": grid.voxel_size, "shape": list(grid.shape)},
-        "backend": resolve_backend(settings.backend),
+        "backend": resolve_backend(settings.backend, gaussians.means.device),
         "iso": iso,
         "raw": {"vertices": len(raw.vertices), "faces": len(raw.faces)},
         **cleanup.to_dict(),
@@ -182,11 +184,12 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
         with times.stage("fit"):
             generator = torch.Generator().manual_seed(config.seed)
             gaussians = fit_stage(prepared, config, device, generator, show_progress)
-    with reproducible(config.deterministic, device):
-        with enough_memory("the mesh", device, "try a smaller mesh.resolution or texture.size, or --device cpu"):
-            textured, mesh_report = mesh_stage(gaussians, config, reference, times)
+    advice = "try a smaller mesh.resolution or texture.size, or --device cpu"
+    with enough_memory("the mesh", device, advice), reproducible(config.deterministic, device):
+        textured, mesh_report = mesh_stage(gaussians, config, reference, times)
     with whole_files(folder) as temporary:
-        _write_results(temporary, names, gaussians, textured, reference, config, times)
+        with enough_memory("drawing the previews", device, advice), reproducible(config.deterministic, device):
+            _write_results(temporary, names, gaussians, textured, reference, config, times)
         ran_on = _ran_on(config, device)
         record = describe_run(config, str(source or config.prompt), ran_on, times, mesh_report, names[:-1])
         write_json(record, temporary / names[-1])
@@ -233,13 +236,12 @@ def _words(text: str) -> str:
 
 def _ran_on(config: Config, device: torch.device) -> dict[str, str]:
     """What ran where, by the parts of a run."""
-    fitted = {} if config.load else {"prior": device.type, "fit": device.type}
+    fitted = {} if config.load else {"prepare": "cpu", "prior": device.type, "fit": device.type}
+    field = "cuda" if resolve_backend(config.mesh.backend, device).startswith("cuda") else "cpu"
     return {
-        **fitted,
-        "rasteriser": device.type,
-        "density field": field_device(config.mesh.backend, device).type,
-        "everything else": "cpu",
-    }
+        **fitted, "rasteriser": device.type, "density field": field, "isosurface": device.type, "clean mesh": "cpu",
+        "unwrapping": "cpu", "texture": device.type, "previews": device.type, "write files": "cpu",
+    }  # fmt: skip
 
 
 def _path(text: str) -> Path:
@@ -301,10 +303,15 @@ def _write_results(
         views = views_sheet(picture, gaussians, textured, config.elevation)
         frames = turntable_frames(textured, device=gaussians.means.device) if turntable else []
     with times.stage("write files"):
-        write_gaussians(gaussians, splats, config.output.sh_degree)
-        for path in (obj, glb, ply):  # the .obj writes its material and picture too
-            export_mesh(textured, path)
-        with whole_file(sheet) as temporary:
-            views.save(temporary)
-        for path in turntable:
-            write_turntable(path, frames)
+        jobs = [partial(write_gaussians, gaussians, splats, config.output.sh_degree)]
+        jobs += [partial(export_mesh, textured, path) for path in (obj, glb, ply)]  # .obj: its material and picture too
+        jobs.append(partial(_save_picture, views, sheet))
+        jobs += [partial(write_turntable, path, frames) for path in turntable]
+        with ThreadPoolExecutor(min(len(jobs), usable_cpus())) as pool:  # most of it is compression, without the lock
+            for job in [pool.submit(job) for job in jobs]:
+                job.result()
+
+
+def _save_picture(picture: Image.Image, path: Path) -> None:
+    with whole_file(path) as temporary:
+        picture.save(temporary)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import devices
-from devices import choose_device, enough_memory, field_device, reproducible, require_backend
+from devices import choose_device, enough_memory, reproducible, require_backend
 from errors import BackendUnavailable, UserError
 
 ROOT = Path(devices.__file__).parent
@@ -51,13 +51,6 @@ def test_what_is_missing_is_named(missing):
             require_backend(backend)
     for backend in ("auto", "cpu", "numba"):
         require_backend(backend)
-
-
-def test_a_backend_moves_the_field_to_where_it_computes():
-    cpu, second = torch.device("cpu"), torch.device("cuda", 1)
-    assert field_device("auto", cpu) == field_device("numba", second) == field_device("cpu", second) == cpu
-    assert field_device("auto", second) == field_device("cuda-fused", second) == second
-    assert field_device("cuda", cpu) == torch.device("cuda")
 
 
 def test_lack_of_memory_is_one_line():

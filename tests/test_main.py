@@ -149,7 +149,7 @@ def assert_one_line(code: int, stdout: str, stderr: str, *complaints: str) -> No
         (["load=nan.ply"], ["nan.ply: none of the 400 splats is finite"]),
         (["load=text.png"], ["text.png: not a complete .ply"]),
         # names
-        (["prior.name=zero123"], ["prior.name='zero123' is unknown; choose from ", "embedded"]),
+        (["prior.name=no-such"], ["prior.name='no-such' is unknown; choose from ", "embedded"]),
         (["load=good.ply", "--backend", "gpu"], ["mesh.backend='gpu' is unknown; choose from auto, cpu, numba"]),
         (["load=good.ply", "mesh.method=poisson"], ["mesh.method='poisson' is unknown", "marching_cubes"]),
         (["load=good.ply", "--device", "tpu"], ["--device", "'tpu'", "auto", "cuda"]),
