@@ -3,6 +3,6 @@
 A rasteriser is a function (gaussians, cameras, background [C, 3]) -> Rendered.
 """
 
-from rasterize import cpu, reference
+from rasterize import cpu, cuda, reference
 
-RASTERIZERS = {"reference": reference.rasterize, "cpu": cpu.rasterize}
+RASTERIZERS = {"reference": reference.rasterize, "cpu": cpu.rasterize, "cuda": cuda.rasterize}

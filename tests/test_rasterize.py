@@ -13,12 +13,32 @@ from cameras import Cameras, orbit_cameras
 from gaussians import SH_C0, Gaussians
 from rasterize import RASTERIZERS, cpu, reference
 from rasterize.cpu_tiles import exp2_negative
-from rasterize.definition import ALPHA_MAX, ALPHA_MIN, EPS2D, TRANSMITTANCE_MIN
+from rasterize.definition import ALPHA_MAX, ALPHA_MIN, EPS2D, TRANSMITTANCE_MIN, Rendered
 from rasterize.projection import project, sh_basis
 
 logger = logging.getLogger(__name__)
-BACKENDS = [name for name in RASTERIZERS if name != "cuda"]
+CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
 WHITE = torch.ones(1, 3)
+
+
+@pytest.fixture(params=["reference", "cpu", CUDA])
+def backend(request):
+    """Name of a rasteriser; that of the GPU is skipped without one."""
+    if request.param == "cuda":
+        request.getfixturevalue("cuda")
+    return request.param
+
+
+@pytest.fixture(params=["cpu", CUDA])
+def fast_backend(request):
+    """Name of a rasteriser that has to match the reference."""
+    if request.param == "cuda":
+        request.getfixturevalue("cuda")
+    return request.param
+
+
+def device_of(backend):
+    return torch.device("cuda" if backend == "cuda" else "cpu")
 
 
 def opaque(n, generator, sh_degree=0):
@@ -45,9 +65,12 @@ def one(mean=(0.0, 0.0, 0.0), sigma=0.05, opacity=0.8, rgb=(0.2, 0.5, 0.9)) -> G
 
 
 def draw(gaussians, cameras, backend="cpu", background=WHITE):
-    dtype = gaussians.means.dtype
-    backgrounds = background.to(dtype).expand(len(cameras), 3)
-    return RASTERIZERS[backend](gaussians, cameras.to(dtype), backgrounds)
+    """What a rasteriser makes of Gaussians on the CPU, on the CPU; `means2d` stays where it was made."""
+    device, dtype = device_of(backend), gaussians.means.dtype
+    backgrounds = background.to(device, dtype).expand(len(cameras), 3)
+    rendered = RASTERIZERS[backend](gaussians.to(device), cameras.to(device, dtype), backgrounds)
+    images = rendered.rgb.cpu(), rendered.alpha.cpu(), rendered.depth.cpu()
+    return Rendered(*images, rendered.means2d, rendered.radii.cpu())
 
 
 def draw_with_gradients(gaussians, cameras, backend, mask=1.0, background=WHITE):
@@ -61,7 +84,7 @@ def draw_with_gradients(gaussians, cameras, backend, mask=1.0, background=WHITE)
     weights = [torch.randn(image.shape, generator=generator) * mask for image in images.values()]
     sum((image * w).sum() for image, w in zip(images.values(), weights, strict=True)).backward()
     gradients = {name: value.grad for name, value in gaussians.tensors().items()}
-    return rendered, gradients | {"means2d": rendered.means2d.grad}
+    return rendered, gradients | {"means2d": rendered.means2d.grad.cpu()}
 
 
 def near_threshold(gaussians, cameras, band):
@@ -103,14 +126,14 @@ def largest_relative_error(value, exact, floor=1e-2):
         (scenes.shell, 0, 2, 2, (17, 16)),
     ],
 )
-def test_cpu_agrees_with_the_reference_in_float64(scene, n, sh_degree, views, size):
+def test_fast_rasterisers_agree_with_the_reference_in_float64(fast_backend, scene, n, sh_degree, views, size):
     gaussians = scene(n, torch.Generator().manual_seed(0), sh_degree)
     cameras = orbit_cameras([10.0, 130.0, 255.0][:views], [5.0, 35.0, -50.0][:views], width=size[0], height=size[1])
     background = torch.tensor([[1.0, 0.5, 0.0]])
     band = near_threshold(gaussians, cameras, 3e-5)
     assert band.float().mean() < 0.02  # measured: at most 0.55 % (opaque)
     mask = (~band).double()
-    fast, fast_gradients = draw_with_gradients(gaussians, cameras, "cpu", mask, background)
+    fast, fast_gradients = draw_with_gradients(gaussians, cameras, fast_backend, mask, background)
     exact, exact_gradients = draw_with_gradients(gaussians.double(), cameras, "reference", mask, background)
 
     errors = {}
@@ -119,7 +142,7 @@ def test_cpu_agrees_with_the_reference_in_float64(scene, n, sh_degree, views, si
         errors[name] = largest_relative_error(getattr(fast, name) * inside, getattr(exact, name) * inside)
     for name, gradient in exact_gradients.items():
         errors[f"gradient of {name}"] = largest_relative_error(fast_gradients[name], gradient)
-    logger.info("largest relative errors, %s, N = %d: %s", scene.__name__, n, errors)
+    logger.info("largest relative errors, %s, %s, N = %d: %s", fast_backend, scene.__name__, n, errors)
     # Measured: images at most 9.3e-6, from positions rounded to float32; gradients 1.7e-4, where terms cancel.
     assert max(errors[name] for name in ("rgb", "alpha", "depth")) < 3e-5, errors
     assert max(errors.values()) < 6e-4, errors
@@ -158,7 +181,6 @@ def test_exp2_is_exact_to_float32():
     assert (out[:2] < 1e-18).all() and (out[:2] >= 0).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_one_gaussian_follows_the_formula(backend):
     camera = orbit_cameras(0.0, 0.0, width=33, height=33)  # the axis meets the centre of pixel (16, 16)
     rendered = draw(one(sigma=0.05, opacity=0.8), camera, backend)
@@ -177,7 +199,6 @@ def test_one_gaussian_follows_the_formula(backend):
     assert rendered.alpha[0, 0, 0] == 0 and torch.equal(rendered.rgb[0, 0, 0], torch.ones(3))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_nearer_gaussian_covers_the_farther_one(backend):
     near, far = one((0, 0, 0.5), opacity=0.6, rgb=(1, 0, 0)), one((0, 0, -0.5), opacity=0.5, rgb=(0, 1, 0))
     both = Gaussians(**{k: torch.cat([v, near.tensors()[k]]) for k, v in far.tensors().items()})
@@ -187,7 +208,6 @@ def test_nearer_gaussian_covers_the_farther_one(backend):
     assert rendered.depth[0, 4, 4].item() == pytest.approx(0.6 * 1.5 + 0.4 * 0.5 * 2.5, rel=1e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_axes_appear_where_the_conventions_say(backend):
     def centre(mean, azimuth_deg):
         """Column and row of the centre of mass, from the middle of the image."""
@@ -211,7 +231,6 @@ def test_sh_basis_is_orthonormal():
     torch.testing.assert_close(basis.T * weights @ basis, torch.eye(16, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("coefficient", "azimuth_deg", "elevation_deg", "sign"),
     [(0, 0, 80, 1), (0, 0, -80, -1), (1, 0, 0, -1), (1, 180, 0, 1), (2, 90, 0, 1), (2, -90, 0, -1)],
@@ -228,7 +247,6 @@ def test_first_degree_harmonics_have_the_signs_of_ply_files(backend, coefficient
     assert shift == pytest.approx(sign * 0.3 * 0.4886025 * size, rel=1e-3)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_negative_colours_are_black_and_get_no_gradient(backend):
     gaussians = one(rgb=(-1.0, 0.5, 0.5))
     camera = orbit_cameras(0.0, 0.0, width=9, height=9)
@@ -237,12 +255,12 @@ def test_negative_colours_are_black_and_get_no_gradient(backend):
     assert gradients["sh0"][0, 0, 0] == 0 and gradients["sh0"][0, 0, 1] != 0
 
 
-def test_order_of_gaussians_does_not_matter(generator):
+def test_order_of_gaussians_does_not_matter(fast_backend, generator):
     gaussians = scenes.mixed(200, generator, 1)
     order = torch.randperm(200, generator=generator)
     cameras = orbit_cameras([0.0, 77.0], [0.0, 20.0], width=40, height=24)
-    rendered, gradients = draw_with_gradients(gaussians, cameras, "cpu")
-    shuffled, shuffled_gradients = draw_with_gradients(gaussians[order], cameras, "cpu")
+    rendered, gradients = draw_with_gradients(gaussians, cameras, fast_backend)
+    shuffled, shuffled_gradients = draw_with_gradients(gaussians[order], cameras, fast_backend)
     assert torch.equal(rendered.rgb, shuffled.rgb) and torch.equal(rendered.depth, shuffled.depth)
     assert torch.equal(rendered.radii[:, order], shuffled.radii)
     gradients["means2d"] = gradients["means2d"].transpose(0, 1)
@@ -251,23 +269,22 @@ def test_order_of_gaussians_does_not_matter(generator):
         assert torch.equal(gradient[order], shuffled_gradients[name]), name
 
 
-def test_equal_depths_are_drawn_by_index():
+def test_equal_depths_are_drawn_by_index(backend):
     """Two Gaussians in one place: the first covers the second, in every backend."""
     first, second = one(rgb=(1, 0, 0), opacity=0.9), one(rgb=(0, 1, 0), opacity=0.9)
     both = Gaussians(**{k: torch.cat([v, second.tensors()[k]]) for k, v in first.tensors().items()})
-    for backend in BACKENDS:
-        rendered = draw(both, orbit_cameras(30.0, 10.0, width=9, height=9), backend, torch.zeros(1, 3))
-        assert rendered.rgb[0, 4, 4].tolist() == pytest.approx([0.9, 0.09, 0], abs=1e-5)
+    rendered = draw(both, orbit_cameras(30.0, 10.0, width=9, height=9), backend, torch.zeros(1, 3))
+    assert rendered.rgb[0, 4, 4].tolist() == pytest.approx([0.9, 0.09, 0], abs=1e-5)
 
 
-def test_quaternions_of_either_sign_and_any_length_mean_the_same(generator):
+def test_quaternions_of_either_sign_and_any_length_mean_the_same(fast_backend, generator):
     gaussians = scenes.mixed(50, generator)
     cameras = orbit_cameras([20.0], [20.0], width=40, height=24)
-    rgb = draw(gaussians, cameras).rgb
+    rgb = draw(gaussians, cameras, fast_backend).rgb
     gaussians.quats = -gaussians.quats
-    assert torch.equal(draw(gaussians, cameras).rgb, rgb)
+    assert torch.equal(draw(gaussians, cameras, fast_backend).rgb, rgb)
     gaussians.quats = gaussians.quats * 4  # a power of two is exact
-    assert torch.equal(draw(gaussians, cameras).rgb, rgb)
+    assert torch.equal(draw(gaussians, cameras, fast_backend).rgb, rgb)
 
 
 def test_results_are_equal_bit_for_bit_for_any_number_of_threads(generator):
@@ -286,30 +303,31 @@ def test_results_are_equal_bit_for_bit_for_any_number_of_threads(generator):
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_batch_of_cameras_draws_what_each_draws_alone(generator):
+def test_batch_of_cameras_draws_what_each_draws_alone(fast_backend, generator):
     gaussians = scenes.shell(300, generator, 2)
     cameras = orbit_cameras([0.0, 120.0, 240.0], [0.0, 20.0, -20.0], width=35, height=30)
     backgrounds = torch.rand(3, 3, generator=generator)
-    together = draw(gaussians, cameras, background=backgrounds)
+    together = draw(gaussians, cameras, fast_backend, backgrounds)
     for c in range(3):
-        alone = draw(gaussians, cameras[c], background=backgrounds[c : c + 1])
+        alone = draw(gaussians, cameras[c], fast_backend, backgrounds[c : c + 1])
         for name in ("rgb", "alpha", "depth", "means2d", "radii"):
             assert torch.equal(getattr(together, name)[c], getattr(alone, name)[0]), name
 
 
-def test_picture_does_not_depend_on_where_tiles_lie(generator):
+def test_picture_does_not_depend_on_where_tiles_lie(fast_backend, generator):
     """A window cut out of the camera's image shows what the whole image shows there."""
     gaussians = scenes.ball(300, generator)  # all of it within both fields of view, so that no slope is clamped
     camera = orbit_cameras([40.0], [10.0], width=64, height=48)
     intrinsics = camera.Ks.clone()
     intrinsics[:, :2, 2] -= torch.tensor([7.0, 5.0])
-    whole, part = draw(gaussians, camera), draw(gaussians, Cameras(camera.viewmats, intrinsics, 57, 43))
+    whole = draw(gaussians, camera, fast_backend)
+    part = draw(gaussians, Cameras(camera.viewmats, intrinsics, 57, 43), fast_backend)
     assert whole.alpha.max() > 0.3
     # Measured: 3e-7, from positions rounded to float32.
     torch.testing.assert_close(part.rgb, whole.rgb[:, 5:, 7:], atol=2e-6, rtol=0)
 
 
-def test_invisible_gaussians_have_radius_zero_and_no_gradient(generator):
+def test_invisible_gaussians_have_radius_zero_and_no_gradient(backend, generator):
     """Beside the image, behind the camera, at its centre, too faint, not finite: as if they were not there."""
     good = scenes.shell(50, generator, 1)
     camera = orbit_cameras([0.0], [0.0], width=24, height=24)
@@ -327,18 +345,16 @@ def test_invisible_gaussians_have_radius_zero_and_no_gradient(generator):
     bad.shN[10, 2, 0] = math.inf
     bad.means[11] = 1e30
     mixed = Gaussians(**{k: torch.cat([v, good.tensors()[k]]) for k, v in bad.tensors().items()})
-    for backend in BACKENDS:
-        alone = draw(good, camera, backend)
-        rendered, gradients = draw_with_gradients(mixed, camera, backend)
-        torch.testing.assert_close(rendered.rgb, alone.rgb, atol=1e-6, rtol=0)  # torch's products round by their size
-        assert (rendered.radii[0, :12] == 0).all() and torch.equal(rendered.radii[:, 12:], alone.radii)
-        gradients["means2d"] = gradients["means2d"][0]
-        for name, gradient in gradients.items():
-            assert (gradient[:12] == 0).all(), (backend, name)
-            assert gradient.isfinite().all(), (backend, name)
+    alone = draw(good, camera, backend)
+    rendered, gradients = draw_with_gradients(mixed, camera, backend)
+    torch.testing.assert_close(rendered.rgb, alone.rgb, atol=1e-6, rtol=0)  # torch's products round by their size
+    assert (rendered.radii[0, :12] == 0).all() and torch.equal(rendered.radii[:, 12:], alone.radii)
+    gradients["means2d"] = gradients["means2d"][0]
+    for name, gradient in gradients.items():
+        assert (gradient[:12] == 0).all(), (backend, name)
+        assert gradient.isfinite().all(), (backend, name)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("sigma", [1e-6, 1e-3, 1.0, 10.0])
 def test_extreme_sizes_and_zero_quaternions_stay_finite(backend, sigma):
     gaussians = one(sigma=sigma)
@@ -356,11 +372,11 @@ def test_extreme_sizes_and_zero_quaternions_stay_finite(backend, sigma):
     assert (rendered.alpha[0, 0, 0] == 0) == (sigma < 0.1)
 
 
-def test_float64_is_accepted_and_gives_float64_back(generator):
+def test_float64_is_accepted_and_gives_float64_back(fast_backend, generator):
     gaussians = scenes.shell(20, generator, 1)
     cameras = orbit_cameras([0.0], [0.0], width=16, height=16)
-    single, single_gradients = draw_with_gradients(gaussians, cameras, "cpu")
-    double, double_gradients = draw_with_gradients(gaussians.double(), cameras, "cpu")
+    single, single_gradients = draw_with_gradients(gaussians, cameras, fast_backend)
+    double, double_gradients = draw_with_gradients(gaussians.double(), cameras, fast_backend)
     assert double.rgb.dtype == double.alpha.dtype == double_gradients["means"].dtype == torch.float64
     torch.testing.assert_close(double.rgb.float(), single.rgb)
     torch.testing.assert_close(double_gradients["means"].float(), single_gradients["means"])

@@ -1,0 +1,208 @@
+"""One call's kernels and device buffers, and how many entries (Gaussian, tile) there is room for.
+
+How many entries there are is known on the GPU only, after the projection. Room is made for as many as the last call of
+this picture size had, and a third; the kernels beyond that leave out what has no room. The host learns the true number
+while the GPU is already drawing, and starts again where it was too large: always right, and hardly ever waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cuda_ext import KernelModule, load_module
+from errors import UserError
+from gaussians import SH_C0
+from rasterize.definition import (
+    ALPHA_MAX,
+    ALPHA_MIN,
+    EPS2D,
+    FOV_MARGIN,
+    MEAN_MAX,
+    NEAR,
+    SCALE_MAX,
+    TRANSMITTANCE_MIN,
+)
+from rasterize.projection import SH_C1, SH_C2, SH_C3
+
+PIXELS_A_LANE = 2  # 1: tiles of 8 x 4 pixels, a warp each; 2: 8 x 8, fewer sums over lanes; 4: 8 x 16
+TILE_WIDTH = 8
+SUMS = 10  # partial gradients of an entry
+_COUNTER_HEAD = 4  # words before the counts of the tiles
+_GUESS = 8.0  # entries of a Gaussian in an image, before the first call of a size
+_MARGIN = 4 / 3
+_STEP = 2**16  # capacities are multiples of it, so that torch's allocator finds the same blocks again
+_MOST_ENTRIES = 2**31 - 1
+_MOST_PROJECTIONS = 2**28  # Gaussians times images: counted in 32 bits
+
+_entries_of: dict[tuple[torch.device, int, int], float] = {}  # entries of a Gaussian in an image, by picture size
+_waiters: list[_Waiter] = []
+_capture: _Capture | None = None
+
+
+def constants(sh_count: int = 16) -> dict[str, dict[str, float | int]]:
+    """The macros of each file of kernels; sh_count: harmonics of a colour, 1, 4, 9 or 16."""
+    alphas = {"ALPHA_MIN": ALPHA_MIN, "ALPHA_MAX": ALPHA_MAX, "TRANSMITTANCE_MIN": TRANSMITTANCE_MIN}
+    harmonics = {"SH_COUNT": sh_count, "SH_C0": SH_C0, "SH_C1": SH_C1}
+    harmonics |= {f"SH_C2{'ABC'[i]}": value for i, value in enumerate(SH_C2)}
+    harmonics |= {f"SH_C3{'ABCDE'[i]}": value for i, value in enumerate(SH_C3)}
+    limits = {"EPS2D": EPS2D, "NEAR": NEAR, "ALPHA_MIN": ALPHA_MIN, "FOV_MARGIN": FOV_MARGIN}
+    limits |= {"MEAN_MAX": MEAN_MAX, "SCALE_MAX": SCALE_MAX}
+    lanes = {"PIXELS_A_LANE": PIXELS_A_LANE}
+    return {
+        "rasterize_project": lanes | limits | harmonics,
+        "rasterize_bins": lanes,
+        "rasterize_draw": lanes | alphas,
+    }
+
+
+@dataclass
+class Buffers:
+    """What the kernels of one call share. c cameras, n Gaussians, tiles of 8 x 4 PIXELS_A_LANE pixels.
+
+    spans [C, N, 4] int32, counters, tile_begins [C * tiles + 1], keys [capacity] int64: see the kernels.
+    """
+
+    device: torch.device
+    project: KernelModule
+    bins: KernelModule
+    draw: KernelModule
+    c: int
+    n: int
+    width: int
+    height: int
+    columns: int
+    rows: int
+    spans: Tensor
+    counters: Tensor
+    tile_begins: Tensor
+    waiter: _Waiter
+    capacity: int
+    entries: int | None = None  # how many there are; None: not known yet, or captured into a graph
+    keys: Tensor | None = None
+
+    @property
+    def tiles(self) -> int:
+        """In all images."""
+        return self.c * self.columns * self.rows
+
+    @property
+    def room(self) -> int:
+        """How many entries the backward pass has to make room for."""
+        return self.capacity if self.entries is None else self.entries
+
+
+def make_buffers(device: torch.device, c: int, n: int, width: int, height: int, sh_count: int) -> Buffers:
+    """Buffers for one call; the kernels are compiled if need be."""
+    if c * n >= _MOST_PROJECTIONS:
+        raise UserError(f"{n} Gaussians in {c} images are too many for one call: render fewer images at once")
+    project, bins, draw = (load_module(name, device, **macros) for name, macros in constants(sh_count).items())
+    columns, rows = -(-width // TILE_WIDTH), -(-height // (4 * PIXELS_A_LANE))
+    tiles = c * columns * rows
+    spans = torch.empty(c, n, 4, dtype=torch.int32, device=device)
+    counters = torch.zeros(_COUNTER_HEAD + 2 * tiles, dtype=torch.int32, device=device)
+    tile_begins = torch.empty(tiles + 1, dtype=torch.int32, device=device)
+    if _capture is not None:
+        waiter, capacity = _capture.waiter, _capture.capacity
+    elif device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise UserError("rendering is captured into a CUDA graph with rasterize.cuda_graph.GraphedStep alone")
+    else:
+        waiter = _take_waiter(device)
+        capacity = _rounded(_MARGIN * expected_entries(device, c, n, width, height))
+    return Buffers(
+        device, project, bins, draw, c, n, width, height, columns, rows, spans, counters, tile_begins, waiter, capacity
+    )
+
+
+def wait_for_entries(buffers: Buffers) -> bool:
+    """Learn how many entries there are; False if they were too many for the room: there is more now, draw again."""
+    if _capture is not None or buffers.entries is not None:
+        return True
+    entries = buffers.waiter.wait()
+    _waiters.append(buffers.waiter)
+    if entries > _MOST_ENTRIES:
+        raise UserError(
+            f"{buffers.n} Gaussians cover {entries} tiles in {buffers.c} images, at most {_MOST_ENTRIES} are possible: "
+            "render fewer images at once, or smaller ones"
+        )
+    _entries_of[buffers.device, buffers.width, buffers.height] = entries / max(1, buffers.c * buffers.n)
+    buffers.entries = entries
+    if entries <= buffers.capacity:
+        return True
+    buffers.capacity = _rounded(entries)
+    buffers.counters[_COUNTER_HEAD + buffers.tiles :].zero_()  # the cursors, which the first attempt has used up
+    return False
+
+
+def _rounded(entries: float) -> int:
+    return min(_MOST_ENTRIES, _STEP * max(1, math.ceil(entries / _STEP)))
+
+
+class _Waiter:
+    """A number that a kernel writes into the host's memory, and the event after which it is there."""
+
+    def __init__(self, device: torch.device, with_event: bool = True) -> None:
+        self.device = device
+        on_gpu = device.type == "cuda"
+        self._number = torch.zeros(1, dtype=torch.int64, pin_memory=on_gpu)
+        self._array = self._number.numpy()
+        self._event = torch.cuda.Event() if on_gpu and with_event else None
+
+    @property
+    def address(self) -> int:
+        """Of the number; pinned memory has the same address on the GPU."""
+        return self._number.data_ptr()
+
+    def record(self) -> None:
+        """Mark that what was queued so far writes the number."""
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(self.device))
+
+    def wait(self) -> int:
+        """The number; without an event whoever asks has to know that it is there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return int(self._array[0])
+
+
+def _take_waiter(device: torch.device) -> _Waiter:
+    """One that no other call uses: calls of several threads do not meet."""
+    for i in range(len(_waiters)):
+        with contextlib.suppress(IndexError):
+            waiter = _waiters.pop(i)
+            if waiter.device == device:
+                return waiter
+            _waiters.append(waiter)
+    return _Waiter(device)
+
+
+@dataclass
+class _Capture:
+    waiter: _Waiter
+    capacity: int
+
+
+@contextlib.contextmanager
+def fixed_capacity(device: torch.device, capacity: int):
+    """Calls in this context, one at a time, neither wait nor start again: they can be captured into a CUDA graph.
+
+    Yields:
+        A function that tells, once the GPU has done the work, whether there was room for all entries.
+    """
+    global _capture
+    assert _capture is None
+    waiter, capacity = _Waiter(device, with_event=False), _rounded(capacity)
+    _capture = _Capture(waiter, capacity)
+    try:
+        yield lambda: waiter.wait() <= capacity
+    finally:
+        _capture = None
+
+
+def expected_entries(device: torch.device, c: int, n: int, width: int, height: int) -> float:
+    """How many entries a call like the last of this picture size will have."""
+    return _entries_of.get((device, width, height), _GUESS) * c * n
