@@ -12,7 +12,7 @@ from gs_renderer import render
 from mesh_extract import GridSpec, auto_threshold, carve, extract_fields, extract_mesh, fill_cavities, smooth_field
 from mesh_extract.carve import LEVEL, LOOSE_SHARE
 from mesh_extract.mesh_raster import rasterize_mesh
-from mesh_extract.rig import cameras_around, view_weights
+from mesh_extract.rig import cameras_around, draw_coverage, view_weights
 from scenes import shell
 
 
@@ -106,3 +106,39 @@ def test_cameras_around_frame_all_points(elevation_deg):
     assert (seen[..., 2] > 0).all() and (pixels > 0).all() and (pixels < 64).all()
     spans = (pixels.amax(dim=1) - pixels.amin(dim=1)).amax(dim=1)
     assert spans.max() > 40  # and not from farther away than need be
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("resolution", [33, 96])
+def test_a_gpu_finds_the_same_threshold_and_carves_the_same_shape(cuda, resolution):
+    """The same field and pictures of coverage on both: threshold, carving and what is filled."""
+    gaussians = uneven_ball()
+    grid = GridSpec.around(gaussians, resolution)
+    field = extract_fields(gaussians, grid)
+
+    def on(device: torch.device) -> list:
+        density = smooth_field(field.to(device), 0.7)
+        iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid, render_alpha=draw_coverage)
+        carved = carve(density, iso, grid, gaussians, 10.0, render_alpha=draw_coverage)
+        assert carved.device.type == density.device.type == device.type
+        return [iso, *(value.cpu() for value in (density, carved, fill_cavities(carved, iso, 3)))]
+
+    iso, density, carved, filled = on(torch.device("cpu"))
+    there, again = on(cuda), on(cuda)
+    assert there[0] == again[0] == iso
+    assert all(torch.equal(a, b) for a, b in zip(there[1:], again[1:], strict=True))
+    assert torch.equal(there[1], density)
+    # Coverage is looked up in double precision on both, with products and sums fused on one.
+    assert (there[2] - carved).abs().max() <= 1e-6 and torch.equal(there[2] >= iso, carved >= iso)
+    assert (there[3] - filled).abs().max() <= 2e-6 and torch.equal(there[3] >= iso, filled >= iso)
+
+
+@pytest.mark.gpu
+def test_a_gpu_seals_the_same_hollows(cuda):
+    """A hollow ball with a hole of every size in its wall."""
+    x, y, z = torch.meshgrid(*[torch.arange(60.0) - 29.5] * 3, indexing="ij")
+    radii = (x * x + y * y + z * z).sqrt()
+    for hole in range(12):
+        shell_of_nodes = ((radii > 20) & (radii < 24) & ~((x * x + y * y < hole * hole) & (z > 0))).float()
+        here = fill_cavities(shell_of_nodes, 0.5, 3)
+        assert torch.equal(fill_cavities(shell_of_nodes.to(cuda), 0.5, 3).cpu(), here)

@@ -1,5 +1,6 @@
 """The mesh rasteriser against brute force in float64, and against what is known of simple bodies."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 import trimesh
 
 from cameras import Cameras, orbit_cameras
+from mesh_extract import mesh_raster_cuda
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import (
     project_vertices,
@@ -219,3 +221,52 @@ def test_odd_meshes_do_not_crash():
     assert set(np.unique(raster.face_ids).tolist()) <= {-1, 0, 4} and (raster.face_ids == 0).sum() > 5
     with pytest.raises(ValueError, match="supersample"):
         render_vertex_colors(point, point.vertices, cameras, supersample=0)
+
+
+def as_arrays(found) -> list[np.ndarray]:
+    """The fields of a MeshRaster or MeshRendered, wherever they lie."""
+    fields = vars(found).values() if dataclasses.is_dataclass(found) else found
+    return [torch.as_tensor(value).cpu().numpy() for value in fields]
+
+
+def assert_same_bits(first, second) -> None:
+    for here, there in zip(as_arrays(first), as_arrays(second), strict=True):
+        assert here.dtype == there.dtype and here.tobytes() == there.tobytes()
+
+
+def drawn_everything(device: torch.device | None) -> list:
+    """What every public function makes of a soup, a ball and a textured square."""
+    cameras, results = orbit_cameras([0.0, 30.0, 200.0], [10.0, -20.0, 60.0], width=120, height=84), []
+    for mesh in (soup(300), icosphere(4)):
+        results += [rasterize_mesh(mesh, cameras, cull, device) for cull in (False, True)]
+        results += [
+            render_vertex_colors(mesh, mesh.vertices, cameras, (0.3, 0.4, 0.5), supersample, device=device)
+            for supersample in (1, 3)
+        ]
+    mesh, uvs, uv_faces = quad(0.8)
+    picture = np.random.default_rng(0).integers(0, 256, (9, 13, 3)).astype(np.uint8)
+    results.append(render_mesh(TexturedMesh(mesh, uvs, uv_faces, picture), cameras, device=device))
+    results.append(rasterize_uvs(uvs, uv_faces, 77, device))
+    return results
+
+
+@pytest.mark.gpu
+def test_the_gpu_draws_the_same_bits(cuda, monkeypatch):
+    """Every picture, face by face and bit by bit: both sides round each product and sum alike. Whole batches, or one
+    picture after the other; once, or again."""
+    here, there, again = (drawn_everything(device) for device in (None, cuda, cuda))
+    monkeypatch.setattr(mesh_raster_cuda, "_BUFFER_BYTES", 1)
+    one_by_one = drawn_everything(cuda)
+    for expected, *found in zip(here, there, again, one_by_one, strict=True):
+        for result in found:
+            assert_same_bits(expected, result)
+    assert there[0].depth.device.type == "cuda" and (there[0].depth > 0).float().mean() > 0.1
+
+
+@pytest.mark.gpu
+def test_odd_meshes_on_the_gpu(cuda):
+    cameras = orbit_cameras([0.0], [0.0], width=16, height=16)
+    corners = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 2], [np.nan, 0, 0], [1e30, 0, 0]], np.float32)
+    for faces in ([[0, 1, 2], [0, 1, 3], [0, 1, 4], [0, 5, 2]], [[0, 0, 0]], np.zeros((0, 3))):
+        mesh = Mesh(corners, np.array(faces))
+        assert_same_bits(rasterize_mesh(mesh, cameras), rasterize_mesh(mesh, cameras, device=cuda))

@@ -174,3 +174,13 @@ def test_other_suffixes_are_refused(tmp_path):
         write_turntable(tmp_path / "turn.avi", [np.zeros((8, 8, 3), np.uint8)])
     with pytest.raises(ValueError, match="empty"):
         write_turntable(tmp_path / "turn.gif", [])
+
+
+@pytest.mark.gpu
+def test_a_gpu_draws_the_same_mesh(cuda):
+    """Frames and the mesh's row of the sheet, byte for byte."""
+    here, there = (turntable_frames(two_colored_quads(), count=9, size_px=TILE, device=d) for d in (None, cuda))
+    assert np.array_equal(here, there)
+    sheets = [views_sheet(source(), green_blob().to(d), two_colored_quads(), tile_px=TILE) for d in ("cpu", cuda)]
+    mesh_rows = [np.asarray(sheet)[TILE:] for sheet in sheets]
+    assert np.array_equal(*mesh_rows) and mesh_rows[0].min() == 0
