@@ -1,23 +1,200 @@
-"""The density field by tiles of nodes: the host's part of kernels/extract_fields.cu."""
+"""The density field by tiles of nodes: the host's part of kernels/extract_fields.cu.
+
+Three launches, queued one after the other; what they need lies in one block of memory. How long the tiles' lists become
+is known on the GPU alone, so there is room for as much as calls of this size have needed so far and a quarter more. The
+second launch writes to the host's memory what it needed and whether all parameters are finite; the host reads that
+while the third runs, and repeats the call with more room if it has to: for a size that is new to it, as a rule.
+"""
+
+import functools
+import math
+import threading
 
 import torch
 from torch import Tensor
 
-from cuda_ext import require_device
+from cuda_ext import load_module, require_device
+from errors import UserError
 from gaussians import Gaussians
-from mesh_extract.fields_fused import extract_fields_fused
 from mesh_extract.grid import GridSpec
+from mesh_extract.support import CUTOFF, SMALLEST_SCALE
+
+KERNEL_CONSTANTS = {"CUTOFF": CUTOFF, "SMALLEST_SCALE": SMALLEST_SCALE}
+# Sizes that kernels/extract_fields_tiles.cuh fixes.
+_THREADS = 256
+_CELL = 16  # nodes along a side of what shares a list
+_REGIONS = 512
+_TILE_BYTES = 4 * 8**3
+_PARAMETERS = ("means", "quats", "log_scales", "logit_opacities")
+
+_MOST_GAUSSIANS = 1 << 24  # of a call: their numbers share 32 bits with the tiles of a cell
+_LARGEST_LIST = 1 << 28  # entries, 4 bytes each; a call that needs more is made in parts
+_FILLING_BLOCKS = 1024  # that set the field to 0
+_BLOCKS_A_PROCESSOR = 4  # of evaluate_tiles, as many as its registers allow
+
+_room: dict[tuple, tuple[int, int]] = {}  # (device, N, shape) -> entries and slots that calls have needed
+_host = threading.local()
 
 
 def move_to_gpu(gaussians: Gaussians, backend: str) -> Gaussians:
     """The Gaussians on their GPU, or on the current one; BackendUnavailable, with what is missing, if there is none."""
-    device = gaussians.means.device
-    if device.type != "cuda":
-        device = torch.device("cuda")
-        require_device(device, f"mesh.backend={backend}")
+    if gaussians.means.is_cuda:
+        return gaussians
+    device = torch.device("cuda")
+    require_device(device, f"mesh.backend={backend}")
     return gaussians.detach().to(device)
 
 
 def extract_fields_cuda(gaussians: Gaussians, grid: GridSpec) -> Tensor:
-    """The field [X, Y, Z], float32, on the device of `means`."""
-    return extract_fields_fused(gaussians, grid)
+    """The field [X, Y, Z], float32, on the device of `means`, the same bits in every run and in every slab of a grid.
+
+    Waits for the GPU once, before the last of its work is done; not at all while a CUDA graph is captured, and then the
+    room is that which earlier calls of the size needed and nothing is checked: call it once before, and keep the values
+    of the Gaussians alike.
+
+    Raises:
+        UserError: parameters that are not finite; too little memory.
+    """
+    device = gaussians.means.device
+    parameters = [
+        value if value.dtype == torch.float32 and value.is_contiguous() else value.to(torch.float32).contiguous()
+        for value in (gaussians.means, gaussians.quats, gaussians.log_scales, gaussians.logit_opacities)
+    ]
+    count = len(parameters[0])
+    try:
+        density = torch.empty(grid.shape, dtype=torch.float32, device=device)
+        if count == 0:
+            return density.zero_()
+        _fill(parameters, grid, density)
+        return density
+    except torch.OutOfMemoryError as error:
+        shape = " x ".join(map(str, grid.shape))
+        raise UserError(
+            f"a density field of {shape} nodes for {count} Gaussians needs more memory than {device} has; "
+            "try a smaller mesh.resolution, or slabs of the grid"
+        ) from error
+
+
+def _fill(parameters: list[Tensor], grid: GridSpec, density: Tensor) -> None:
+    """Write the field of the grid, in parts where that is too much for one call."""
+    count = len(parameters[0])
+    if count > _MOST_GAUSSIANS:
+        _fill([value[:_MOST_GAUSSIANS] for value in parameters], grid, density)
+        rest = torch.empty_like(density)
+        _fill([value[_MOST_GAUSSIANS:] for value in parameters], grid, rest)
+        density += rest
+        return
+    capturing = density.is_cuda and torch.cuda.is_current_stream_capturing()
+    key = density.device, count, grid.shape
+    entries, slots = _room.get(key, (min(64 * count, 1 << 26) + (1 << 16), 1 << 12))
+    while True:
+        needed = _launch(parameters, grid, density, entries, slots, capturing)
+        if needed is None:
+            return
+        needed_entries, needed_slots, faults = needed
+        if faults:
+            names = [name for bit, name in enumerate(_PARAMETERS) if faults >> bit & 1]
+            raise UserError(f"gaussians.{', gaussians.'.join(names)} holds values that are not finite")
+        if needed_entries <= entries and needed_slots <= slots:
+            return
+        middle = _middle(grid)
+        if needed_entries > _LARGEST_LIST and middle is not None:
+            _fill(parameters, grid.slab(0, middle), density[:middle])
+            _fill(parameters, grid.slab(middle, grid.shape[0]), density[middle:])
+            return
+        entries, slots = (
+            max(old, math.ceil(1.25 * new)) for old, new in ((entries, needed_entries), (slots, needed_slots))
+        )
+        if len(_room) >= 1024:
+            _room.clear()
+        _room[key] = entries, slots
+
+
+def _middle(grid: GridSpec) -> int | None:
+    """A plane between two layers of cells at which to halve the grid; None if it has one layer."""
+    first, last = grid.first_x // _CELL, (grid.first_x + grid.shape[0] - 1) // _CELL
+    middle = (first + last + 1) // 2 * _CELL - grid.first_x
+    return middle if 2 <= middle <= grid.shape[0] - 2 else None
+
+
+def _launch(
+    parameters: list[Tensor], grid: GridSpec, density: Tensor, entries: int, slots: int, capturing: bool
+) -> tuple[int, int, int] | None:
+    """Queue one attempt: entries and slots that it needed, and its faults; None if the host cannot wait."""
+    device, count = density.device, len(parameters[0])
+    size_x, size_y, size_z = grid.shape
+    first_cell = grid.first_x // _CELL
+    cells_x = (grid.first_x + size_x - 1) // _CELL - first_cell + 1
+    cells_y, cells_z = -(-size_y // _CELL), -(-size_z // _CELL)
+    cells = cells_x * cells_y * cells_z
+    assert 8 * cells < 1 << 31, "tiles are numbered in 32 bits"
+    box_shift = max(0, (max(cells_x, cells_y, cells_z) - 1).bit_length() - 9)
+    blocks = -(-count // _THREADS)
+    words = blocks * _THREADS // 32
+    segments = entries // 1024 + cells
+    # One block of memory; a place in it is a number, which costs less than a view.
+    sizes = (64 * count, 8 * count, 4 * _REGIONS * words, words, 64)
+    sizes += (4 * entries, 16 * segments, 128 * segments, 4 * slots, 4 * slots, _TILE_BYTES * slots)
+    places, total = [], 0
+    for size in sizes:
+        places.append(total)
+        total += -(-size // 256) * 256
+    workspace = torch.empty(total, dtype=torch.uint8, device=device)
+    start = workspace.data_ptr()
+    records, boxes, bits, faults, counters, lists, segment, items, arrived, parts, partials = (
+        start + place for place in places
+    )
+    status = None if capturing else _status_in_host_memory(device)
+    module = load_module("extract_fields", device, **KERNEL_CONSTANTS)
+    nodes = grid.first_x, size_x, size_y, size_z
+    module.launch(
+        "prepare", blocks + _FILLING_BLOCKS, _THREADS,
+        *parameters, count, *_doubles(grid), first_cell, cells_x, cells_y, cells_z, box_shift,
+        records, boxes, bits, words, faults, counters, blocks, density, grid.node_count,
+    )  # fmt: skip
+    module.launch(
+        "bin_cells", cells, _THREADS,
+        records, boxes, bits, words, faults, first_cell, cells_x, cells_y, cells_z, box_shift, *nodes,
+        lists, entries, segment, items, arrived, parts, slots, counters, None if status is None else status.data_ptr(),
+    )  # fmt: skip
+    binned = None if capturing else _mark(device)
+    module.launch(
+        "evaluate_tiles", _BLOCKS_A_PROCESSOR * _processors(device), _THREADS,
+        records, lists, entries, segment, items, arrived, parts, slots, partials, counters,
+        first_cell, cells_y, cells_z, *nodes, density,
+    )  # fmt: skip
+    if status is None:
+        return None
+    if binned is not None:
+        binned.synchronize()
+    needed_entries, needed_slots, found = status.tolist()
+    return needed_entries, needed_slots, found
+
+
+@functools.lru_cache(maxsize=16)
+def _doubles(grid: GridSpec) -> tuple:
+    """The grid's lower corner and voxel size as a kernel's doubles."""
+    import numpy as np
+
+    return *(np.float64(value) for value in grid.lower), np.float64(grid.voxel_size)
+
+
+def _status_in_host_memory(device: torch.device) -> Tensor:
+    """Three numbers in page-locked memory of this thread, which kernels write to."""
+    if not hasattr(_host, "status"):
+        _host.status = torch.empty(3, dtype=torch.int64, pin_memory=device.type == "cuda")
+    return _host.status
+
+
+def _mark(device: torch.device) -> "torch.cuda.Event | None":
+    """An event after what has been queued so far."""
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count

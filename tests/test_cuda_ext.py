@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def constants(name: str) -> dict[str, float]:
     """The macros of a file of kernels, with the app's values; files without macros need no entry."""
     if name.startswith("extract_fields"):
-        from mesh_extract.support import CUTOFF
+        from mesh_extract.fields_cuda import KERNEL_CONSTANTS
 
-        return {"CUTOFF": CUTOFF}
+        return KERNEL_CONSTANTS
     if name == "fit_step":
         from optimise_cuda import kernel_constants
 

@@ -1,11 +1,11 @@
 // The density field with one thread a node over all Gaussians, each behind a test of its support box: the article's
-// fused kernel, on a grid of any size and with whole supports. Bound by the box tests, nodes x Gaussians of them; the
-// tiled kernels of extract_fields.cu do the same in a small share of them.
+// fused kernel, on a grid of any size and with whole supports. All in node units. Bound by the box tests, nodes times
+// Gaussians of them; the tiled kernels of extract_fields.cu do the same in a small share of them.
 // Reference: mesh_extract/fields_loops.py.
 
 extern "C" __global__ void __launch_bounds__(256) extract_fields_fused(
-    const float4* __restrict__ boxes,    // [count, 2] centre, half extents (negative: contributes nowhere), node units
-    const float4* __restrict__ records,  // [count, 3] l0 l1 l2 l3, l4 l5 log2(opacity) -, what rounding the centre left
+    const float4* __restrict__ boxes,    // [count, 2] centre, half extents, negative where it contributes nowhere
+    const float4* __restrict__ records,  // [count, 3] l0 l1 l2 l3, l4 l5 log2-opacity -, what rounding the centre left
     int count, int first_x, int size_x, int size_y, int size_z,
     float* __restrict__ density) {  // [size_x, size_y, size_z] out
   const long long node = blockIdx.x * (long long)blockDim.x + threadIdx.x;
