@@ -140,7 +140,7 @@ def _read_vertices(path: Path) -> np.ndarray:
     if not path.is_file():
         raise UserError(f"{path}: {'a folder' if path.is_dir() else 'no such file'}; expected a .ply of Gaussians")
     try:
-        data = PlyData.read(str(path), mmap=False)
+        data = PlyData.read(str(path), mmap="r")  # value by value without: 0.4 s for 20,000
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except (PlyParseError, UnicodeDecodeError, ValueError, MemoryError) as error:
