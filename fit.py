@@ -44,7 +44,6 @@ def fit_gaussians(
     generator: torch.Generator,
     progress: bool = False,
     device: torch.device | None = None,
-    deterministic: bool = False,
 ) -> Gaussians:
     """Reconstruct the object in a picture, or the one that a text tells of.
 
@@ -55,7 +54,6 @@ def fit_gaussians(
         generator: on the CPU; all randomness comes from it.
         progress: show a bar on stderr, if that is a terminal.
         device: of the fit, the prior has its own; None: the picture's, without one the CPU.
-        deterministic: on a GPU too equal input gives equal bits.
     Returns:
         Gaussians in the object's frame (y up, the picture seen from azimuth 0), every parameter finite.
     Raises:
@@ -93,7 +91,7 @@ def fit_gaussians(
             imagined_s = time.perf_counter()
             if optimiser is None:
                 first = first_gaussians(targets, reference, config, generator)
-                optimiser = SplatOptimiser(first, config, total_steps, generator, deterministic)
+                optimiser = SplatOptimiser(first, config, total_steps, generator)
             remembered = [*remembered, targets][-config.memory :]
             bar.set_description(f"round {k}/{config.rounds}: splats")
             loss = optimiser.run(

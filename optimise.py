@@ -26,14 +26,7 @@ NOT_FINITE = "the fit's loss is not a finite number any more: lower fit.lr_* or 
 class SplatOptimiser:
     """The Gaussians under way, with what belongs to them: moments of Adam, statistics, the step count."""
 
-    def __init__(
-        self,
-        gaussians: Gaussians,
-        config: FitConfig,
-        total_steps: int,
-        generator: torch.Generator,
-        deterministic: bool = False,
-    ) -> None:
+    def __init__(self, gaussians: Gaussians, config: FitConfig, total_steps: int, generator: torch.Generator) -> None:
         self.config = config
         self.generator = generator
         self.adam = GaussianAdam(gaussians)
@@ -42,7 +35,7 @@ class SplatOptimiser:
         self.steps_done = 0
         self._bad_steps = 0
         device = gaussians.means.device
-        self._fused = FusedSteps(config, device, deterministic) if device.type == "cuda" else None
+        self._fused = FusedSteps(config, device) if device.type == "cuda" else None
 
     @property
     def gaussians(self) -> Gaussians:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ from densify import GradientStatistics
 from gaussians import Gaussians
 from gs_renderer import render
 from priors.graphs import capture
+from rasterize.cuda_buffers import expected_entries, fixed_capacity
 from views import Views
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ logger = logging.getLogger(__name__)
 CHECK_EVERY = 25  # steps between two looks at the losses; a look costs a wait of some 50 us
 _PLAIN_STEPS = 2  # before a graph is recorded: the first loads kernels
 _WORTH_RECORDING = 6  # steps: recording costs about as much as three plain ones
+_ROOM = 2.0  # of a recording, for what the rasteriser sorts: Gaussians grow while they are fitted
 _BLOCK = 256  # threads, as in the kernels
 
 # Places in the kernels' `state`.
@@ -57,8 +60,8 @@ class FusedSteps:
     invisible (its logit becomes minus infinity), for the caller to drop.
     """
 
-    def __init__(self, config: FitConfig, device: torch.device, deterministic: bool = False) -> None:
-        self.config, self.device, self.deterministic = config, device, deterministic
+    def __init__(self, config: FitConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
         self.module = load_module("fit_step", device, **kernel_constants())
         self.state = torch.zeros(len(_STATE), dtype=torch.int32, device=device)
         self.losses = torch.zeros(CHECK_EVERY, device=device)
@@ -66,6 +69,7 @@ class FusedSteps:
         self._shown: _Buffers | None = None
         self._moved: tuple[Gaussians, GradientStatistics] | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._had_room: Callable[[], bool] | None = None
         self._plain_steps = 0
         self._recordable = config.graphs and device.type == "cuda"
 
@@ -108,14 +112,19 @@ class FusedSteps:
                 self._step(adam, statistics, total_steps)
                 self._plain_steps += 1
         state = self.state.tolist()
+        if self._graph is not None and not self._had_room():
+            self._forget()  # Gaussians that have grown: the last pictures lacked some of them
         return Outcome(self.losses[:steps].tolist(), state[_STATE["LONGEST_BAD_RUN"]], state[_STATE["DROPPED"]])
 
     def _worth_recording(self, remaining: int) -> bool:
         return self._recordable and self._plain_steps >= _PLAIN_STEPS and remaining >= _WORTH_RECORDING
 
     def _record(self, adam: GaussianAdam, statistics: GradientStatistics, total_steps: int) -> None:
+        shown = self._shown
+        entries = expected_entries(self.device, shown.views, len(adam.gaussians), shown.width, shown.height)
         try:
-            self._graph, _ = capture(lambda: self._step(adam, statistics, total_steps), self.device)
+            with fixed_capacity(self.device, _ROOM * entries) as self._had_room:
+                self._graph, _ = capture(lambda: self._step(adam, statistics, total_steps), self.device)
         except RuntimeError as error:  # the rasteriser waits for the device, or memory is short
             logger.warning("the fit's steps are not recorded: %s", str(error).strip().splitlines()[0])
             self._recordable = False

@@ -91,10 +91,8 @@ def fit_stage(
         prior.set_text(config.prompt, config.negative_prompt)
     what, advice = f"prior.name={config.prior.name}", "try a smaller fit.views, or --device cpu"
     with enough_memory(what, device, advice), reproducible(config.deterministic, device):
-        return fit_gaussians(
-            None if prepared is None else prepared.to(device), prior, config.fit, source_elevation(config), generator,
-            show_progress, device, config.deterministic,
-        )  # fmt: skip
+        picture = None if prepared is None else prepared.to(device)
+        return fit_gaussians(picture, prior, config.fit, source_elevation(config), generator, show_progress, device)
 
 
 def surface(

@@ -211,17 +211,20 @@ def test_the_kernels_take_the_same_steps_as_the_cpu(pictures, cuda, case):
 
 
 @pytest.mark.gpu
-def test_replayed_steps_reach_the_loss_of_plain_ones_on_a_gpu(pictures, cuda):
+def test_replayed_steps_give_the_bits_of_plain_ones_on_a_gpu(pictures, cuda):
+    """And so the same seed gives the same bits: nothing is summed in an order that depends on timing."""
     shown = [shown_on(cuda, views) for views in pictures]
     changes = dict(densify_every=20, densify_until=40, densify_grad=1e-3)
-    ends = []
-    for graphs in (False, True):
+    found = []
+    for graphs in (False, True, True):
         made = optimiser(pictures, small_config(graphs=graphs, **changes), cuda)
-        ends.append(losses_of(made, *shown, 80)[-10:])
+        losses = losses_of(made, *shown, 80)
         assert (made._fused._graph is not None) == graphs
-    mean = [sum(losses) / len(losses) for losses in ends]
-    # Sums in another order send the two apart, as other seeds do: those gave 0.0136 to 0.0176 on the CPU.
-    assert mean[1] == pytest.approx(mean[0], rel=0.3)
+        found.append((losses, made.gaussians))
+    for losses, gaussians in found[1:]:
+        assert losses == found[0][0]
+        for name, value in gaussians.tensors().items():
+            assert torch.equal(value, getattr(found[0][1], name)), name
 
 
 @pytest.mark.gpu
@@ -260,17 +263,3 @@ def test_a_fit_on_the_gpu_is_as_good_as_one_on_the_cpu(cuda):
         decibels.append(float(-10 * (drawn - truth).square().mean((1, 2, 3)).log10().mean()))
     # 35.9 and 35.8 dB were measured on the CPU with two seeds.
     assert decibels[1] > decibels[0] - 1.0
-
-
-@pytest.mark.gpu
-def test_the_same_seed_gives_the_same_bits_on_a_gpu_when_asked_for(pictures, cuda):
-    shown = [shown_on(cuda, views) for views in pictures]
-    config = small_config(densify_every=20, densify_until=40, densify_grad=1e-3)
-    found = []
-    for _ in range(2):
-        first = first_gaussians(*pictures, config, torch.Generator().manual_seed(1)).to(cuda)
-        made = SplatOptimiser(first, config, 30, torch.Generator().manual_seed(0), deterministic=True)
-        losses_of(made, *shown, 60)
-        found.append(made.gaussians)
-    for name, value in found[0].tensors().items():
-        assert torch.equal(value, getattr(found[1], name)), name
