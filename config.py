@@ -110,6 +110,7 @@ class FitConfig:
     prune_scale: float = 0.4  # Gaussians above are dropped while fitting
     final_opacity: float = 0.1  # Gaussians below are dropped at the end
     final_scale: float = 0.1  # Gaussians above are dropped at the end
+    white_scale: float = 0.0  # white Gaussians above, with nothing behind them, are dropped at the end; 0: none
     max_scale: float = 0.03  # standard deviations are clipped to this after every step
     max_ratio: float = 8.0  # longest over shortest standard deviation of a Gaussian, clipped too
     entropy: float = 0.02  # weight, in the last rounds, of the opacities' entropy: drives them to 0 or 1
@@ -141,8 +142,8 @@ class FitConfig:
         for key in ("t_start", "t_end", "inversion_ratio", "init_opacity"):
             _require_between(f"fit.{key}", getattr(self, key), 0.01, 1.0)
         for key in (
-            "view_alpha", "reference_rgb", "reference_alpha", "lr_means", "lr_means_end", "lr_colours", "lr_opacities",
-            "lr_scales", "lr_quats", "densify_grad", "entropy",
+            "view_alpha", "reference_rgb", "reference_alpha", "white_scale", "lr_means", "lr_means_end", "lr_colours",
+            "lr_opacities", "lr_scales", "lr_quats", "densify_grad", "entropy",
         ):  # fmt: skip
             _require_between(f"fit.{key}", getattr(self, key), 0.0, 1000.0)
         for key in ("split_scale", "prune_scale", "final_scale", "max_scale"):

@@ -26,6 +26,7 @@ from optimise import SplatOptimiser
 from registry import lookup
 from sir import PLANS, NoisePlan, continuous_plan, evaluations, target_views
 from views import Views, from_images, reference_view, to_images
+from white import white_before_nothing
 
 if TYPE_CHECKING:
     from prepare import PreparedImage
@@ -107,7 +108,18 @@ def fit_gaussians(
                 time.perf_counter() - imagined_s,
             )  # fmt: skip
     optimiser.prune(config.final_opacity, config.final_scale)
-    return optimiser.gaussians
+    return optimiser.gaussians if config.white_scale == 0 else without_haze(optimiser.gaussians, prior, config)
+
+
+def without_haze(gaussians: Gaussians, prior: Prior, config: FitConfig) -> Gaussians:
+    """Less the white Gaussians that cover nothing but the white background."""
+    haze = white_before_nothing(gaussians, config.white_scale, prior.radius, prior.fovy_deg)
+    count = int(haze.sum())
+    if count == len(gaussians):
+        logger.warning("all Gaussians are white: none is dropped for that")
+        return gaussians
+    logger.info("dropped %d white Gaussians before the white background", count)
+    return gaussians[~haze]
 
 
 def imagine(
