@@ -75,7 +75,7 @@ class FitConfig:
     plan: str = "continuous"  # how the noise levels are spaced: continuous | grid (the official code's)
     denoise_steps: int = 2  # DDIM steps from noise level 1 to 0; a part of the way takes its share
     init_denoise_steps: int = 0  # DDIM steps of the initial views; few give the blurred mean; 0: denoise_steps
-    rounds: int = 6  # SIR rounds after the initial one
+    rounds: int = 10  # SIR rounds after the initial one
     t_start: float = 0.9  # noise level of the first round
     t_end: float = 0.3  # and of the last
     inversion_ratio: float = 1.0  # share of the noise level reached by adding noise, the rest by DDIM inversion
