@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gaussians import Gaussians, concatenate, rotation_matrices
+from profiling import profiled
 
 SPLIT_SHRINK = 1.6  # the paper's phi, by which the halves of a split Gaussian are smaller
 SMALLEST_SCALE = 1e-4  # world units; coincident points would otherwise start with none
@@ -55,6 +56,7 @@ class Edit:
     kept: Tensor
 
 
+@profiled
 def initial_scales(points: Tensor) -> Tensor:
     """Root mean square distance of each point [N, 3] to its 3 nearest neighbours [N]; finite for any points."""
     from scipy.spatial import cKDTree
@@ -69,6 +71,7 @@ def initial_scales(points: Tensor) -> Tensor:
     return torch.from_numpy(scales).to(points).clamp_min(SMALLEST_SCALE)
 
 
+@profiled
 @torch.no_grad()
 def grow(
     gaussians: Gaussians,

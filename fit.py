@@ -23,6 +23,7 @@ from gaussians import Gaussians
 from gs_renderer import render
 from hull import ball_points, hull_points
 from optimise import SplatOptimiser
+from profiling import profiled
 from registry import lookup
 from sir import PLANS, NoisePlan, continuous_plan, evaluations, target_views
 from views import Views, from_images, reference_view, to_images
@@ -122,6 +123,7 @@ def without_haze(gaussians: Gaussians, prior: Prior, config: FitConfig) -> Gauss
     return gaussians[~haze]
 
 
+@profiled
 def imagine(
     prior: Prior,
     gaussians: Gaussians | None,
@@ -184,6 +186,7 @@ def elevation_bounds(config: FitConfig, elevation_deg: float) -> tuple[float, fl
     return low, max(low, high)
 
 
+@profiled
 def first_gaussians(
     targets: Views, reference: Views | None, config: FitConfig, generator: torch.Generator
 ) -> Gaussians:

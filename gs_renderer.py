@@ -11,6 +11,7 @@ from cameras import Cameras
 from cuda_ext import why_unavailable
 from errors import BackendUnavailable
 from gaussians import Gaussians
+from profiling import profiled
 from rasterize import RASTERIZERS
 from rasterize.definition import Rendered
 from registry import lookup
@@ -20,6 +21,7 @@ __all__ = ["Cameras", "Gaussians", "Rendered", "render"]
 logger = logging.getLogger(__name__)
 
 
+@profiled
 def render(
     gaussians: Gaussians,
     cameras: Cameras,

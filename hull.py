@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from cameras import Cameras
+from profiling import profiled
 
 EXTENT = 0.9  # half the side of the carved cube: the whole frame of the default orbit at the origin
 FALLBACK_RADIUS = 0.5  # ball of the official code
@@ -44,6 +45,7 @@ def sample_view(image: Tensor, cameras: Cameras, view: int, points: Tensor) -> T
     return torch.nn.functional.grid_sample(image[None], grid[None, None], align_corners=False)[0, :, 0]
 
 
+@profiled
 def hull_points(
     rgb: Tensor,
     alphas: Tensor,

@@ -17,6 +17,7 @@ from gs_renderer import render
 from mesh_extract.mesh_raster import render_mesh
 from mesh_extract.rig import moved
 from mesh_extract.textured import TexturedMesh
+from profiling import profiled
 
 SHEET_AZIMUTHS_DEG = tuple(45.0 * k for k in range(8))
 TILE_PX = 256
@@ -104,6 +105,7 @@ def _points(what: Gaussians | TexturedMesh | None) -> np.ndarray:
     return points[np.isfinite(points).all(axis=1)].astype(np.float64)
 
 
+@profiled
 @torch.no_grad()
 def draw_views(
     what: Gaussians | TexturedMesh, cameras: Cameras, device: torch.device | None = None

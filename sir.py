@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cameras import Cameras
 from priors.base import PrecisionOverflow, Prior, halves, standard_normal, walk
+from profiling import profiled
 
 TRAINED_STEPS = 1000  # of the discrete schedules that the public checkpoints were trained on
 
@@ -102,6 +103,7 @@ PLANS: dict[str, Callable[[int, int, float, float, float], list[NoisePlan]]] = {
 }
 
 
+@profiled
 def target_views(
     prior: Prior,
     images: Tensor | None,

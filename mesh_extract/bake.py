@@ -32,6 +32,7 @@ from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_textu
 from mesh_extract.rig import cameras_around, view_weights
 from mesh_extract.textured import TexturedMesh
 from mesh_extract.uv import unwrap
+from profiling import profiled
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ NORMAL_ROUNDS = 10  # of averaging over neighbours: bumps must not tear holes in
 _FIXED_ONE = 2.0**32  # 1 in the fixed-point sums over texels: 8192^2 texels of weight 20 fit into 63 bits
 
 
+@profiled
 def bake_texture(
     mesh: Mesh,
     gaussians: Gaussians,
@@ -134,6 +136,7 @@ def paint(
     return TexturedMesh(mesh, uvs, uv_faces, texture.cpu().numpy())
 
 
+@profiled
 @torch.no_grad()
 def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> SurfaceViews:
     """Draw the Gaussians: their own colours, freed of the background, which half-covered pixels would mix in."""
@@ -225,7 +228,7 @@ def _vertex_means(
     shares = barycentrics * torch.where(weights > SEEN_WEIGHT, weights, 0.0)[:, None]  # [T, 3 corners]
     values = torch.cat([shares[..., None] * colors[:, None], shares[..., None]], dim=-1).reshape(-1, 4)
     # Summed in fixed point: the same whatever the order, in which a GPU's threads come as they like.
-    fixed = (values.double() * _FIXED_ONE).round_().long()
+    fixed = (values * _FIXED_ONE).round_().long()
     sums = torch.zeros((count, 4), dtype=torch.int64, device=colors.device)
     sums = sums.index_add_(0, corners.reshape(-1), fixed).double().cpu().numpy() / _FIXED_ONE
     return sums[:, :3] / np.where(sums[:, 3:] > 0, sums[:, 3:], 1.0), sums[:, 3]

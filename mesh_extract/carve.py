@@ -15,6 +15,7 @@ from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
 from mesh_extract.rig import cameras_around, draw_coverage
 from mesh_extract.silhouettes import least_coverage
+from profiling import profiled
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ LEVEL = 0.4
 _SIZE_PX = 256
 
 
+@profiled
 def carve(
     density: Tensor,
     iso: float,

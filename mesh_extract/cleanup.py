@@ -9,6 +9,7 @@ from scipy.sparse import coo_matrix
 from errors import UserError
 from mesh_extract.mesh import Mesh
 from mesh_extract.repair import repair
+from profiling import profiled
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class CleanupReport:
         return asdict(self)
 
 
+@profiled
 def clean_mesh(
     mesh: Mesh, faces: int = 0, floaters: float = 0.1, smooth_iterations: int = 0, keep_cavities: bool = False
 ) -> tuple[Mesh, CleanupReport]:

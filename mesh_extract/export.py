@@ -15,12 +15,14 @@ from files import whole_file
 from mesh_extract.cleanup import with_normals
 from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh
+from profiling import profiled
 from registry import lookup, register
 
 Exporter = Callable[[TexturedMesh, Path], None]
 EXPORTERS: dict[str, Exporter] = {}
 
 
+@profiled
 def export_mesh(textured: TexturedMesh, path: Path) -> None:
     """Write a mesh in the format that the suffix of `path` names.
 

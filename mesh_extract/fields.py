@@ -15,6 +15,7 @@ from mesh_extract.fields_gradients import differentiable_field, requires_gradien
 from mesh_extract.fields_loops import extract_fields_loops
 from mesh_extract.grid import GridSpec
 from mesh_extract.support import check_finite, precision_factors, squared_radii
+from profiling import profiled
 from registry import lookup, register
 
 __all__ = ["BACKENDS", "extract_fields", "gaussian_3d_coeff", "resolve_backend"]
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 BACKENDS = {}
 
 
+@profiled
 def extract_fields(gaussians: Gaussians, grid: GridSpec, backend: str = "auto") -> Tensor:
     """Sum the Gaussians' densities at every node of a grid.
 

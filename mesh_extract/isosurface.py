@@ -9,8 +9,9 @@ from torch import Tensor
 
 from errors import UserError
 from mesh_extract.grid import GridSpec
-from mesh_extract.isosurface_cuda import NODE_DISTANCE, Planes, marching_cubes_cuda, marching_cubes_planes
+from mesh_extract.isosurface_cuda import NODE_DISTANCE, Planes, marching_cubes_cuda, marching_cubes_planes, slabs
 from mesh_extract.mesh import Mesh
+from profiling import profiled
 from registry import lookup, register
 
 # name -> (density [X, Y, Z], iso) -> (vertices [V, 3] in node units, faces [F, 3]): closed, wound outward
@@ -19,6 +20,7 @@ ISOSURFACES = {}
 ON_GPU = {"marching_cubes": marching_cubes_cuda}
 
 
+@profiled
 def extract_mesh(density: Tensor, grid: GridSpec, iso: float, method: str = "marching_cubes") -> Mesh:
     """The surface around the nodes at which density >= iso.
 
@@ -67,17 +69,19 @@ def extract_surface(
 def extract_mesh_by_planes(planes: Planes, grid: GridSpec, iso: float, slab_planes: int | None = None) -> Mesh:
     """`extract_mesh` by marching cubes on a GPU, of a field that is never whole in memory.
 
+        extract_mesh_by_planes(lambda x0, x1: extract_fields(gaussians, grid.slab(x0, x1), "cuda"), grid, iso)
+
     Args:
         planes: (x0, x1) -> density [x1 - x0, Y, Z] at the nodes of `grid` with x from x0 to x1 - 1, on the GPU. Asked
-            for once each, in order.
-        slab_planes: how many at a time; None: 64 M nodes.
+            for once each, in order, two or more at a time.
+        slab_planes: about how many; None: those of 64 M nodes.
     Raises:
         UserError, BackendUnavailable: as `extract_surface`.
     """
     _check_arguments(grid.shape, grid, iso)
     vertices, faces = marching_cubes_planes(planes, grid.shape, iso, slab_planes)
     if not len(faces):  # worth another walk, to say in which range a threshold would do
-        ranges = [planes(x, x + 1).aminmax() for x in range(grid.shape[0])]
+        ranges = [planes(*slab).aminmax() for slab in slabs(grid.shape, slab_planes)]
         raise _no_surface(min(float(low) for low, _ in ranges), max(float(high) for _, high in ranges), iso)
     return _to_mesh(grid.to_world(vertices.double()), faces)
 

@@ -11,12 +11,14 @@ from torch.nn.functional import pad
 from errors import UserError
 from mesh_extract.blur import gaussian_blur
 from mesh_extract.morphology import parts_with, squared_distances
+from profiling import profiled
 
 # A gap of radius r is a leak, up to _LEAK_FACTOR * seal_voxels, where a ball of _HOLLOW_FACTOR * r fits behind it.
 _LEAK_FACTOR = 4
 _HOLLOW_FACTOR = 3
 
 
+@profiled
 def smooth_field(density: Tensor, sigma_voxels: float = 0.7) -> Tensor:
     """`density` [X, Y, Z] blurred by a Gaussian of `sigma_voxels`: evens out the bumps of single splats; 0 copies."""
     if sigma_voxels < 0:
@@ -26,6 +28,7 @@ def smooth_field(density: Tensor, sigma_voxels: float = 0.7) -> Tensor:
     return gaussian_blur(density.detach(), sigma_voxels, (0, 1, 2), truncate=3.0)
 
 
+@profiled
 def fill_cavities(density: Tensor, iso: float, seal_voxels: int = 0) -> Tensor:
     """Raise the density in hollows that are shut off from the outside, so that no surface is made there.
 

@@ -14,6 +14,7 @@ from mesh_extract.grid import GridSpec
 from mesh_extract.isosurface import check_surface
 from mesh_extract.rig import draw_coverage
 from mesh_extract.silhouettes import largest_along_rays
+from profiling import profiled
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ _FIXED_ONE = 2.0**32  # 1 in the fixed-point sums of coverage
 _BALL = 0.8
 
 
+@profiled
 def auto_threshold(
     gaussians: Gaussians,
     density: Tensor,

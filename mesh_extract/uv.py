@@ -10,6 +10,7 @@ import numpy as np
 from errors import UserError
 from mesh_extract.atlas import find_overlaps, simple_atlas
 from mesh_extract.mesh import Mesh
+from profiling import profiled
 from registry import lookup
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ class UnwrapFailed(UserError):
     """The unwrapper that was asked for gave no usable atlas; the message says why."""
 
 
+@profiled
 def unwrap(
     mesh: Mesh, size: int = 1024, padding: int = 4, method: str = "auto", time_limit_s: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
