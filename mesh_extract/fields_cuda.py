@@ -56,10 +56,7 @@ def extract_fields_cuda(gaussians: Gaussians, grid: GridSpec) -> Tensor:
         UserError: parameters that are not finite; too little memory.
     """
     device = gaussians.means.device
-    parameters = [
-        value if value.dtype == torch.float32 and value.is_contiguous() else value.to(torch.float32).contiguous()
-        for value in (gaussians.means, gaussians.quats, gaussians.log_scales, gaussians.logit_opacities)
-    ]
+    parameters = [as_kernels_read(getattr(gaussians, name)) for name in _PARAMETERS]
     count = len(parameters[0])
     try:
         density = torch.empty(grid.shape, dtype=torch.float32, device=device)
@@ -73,6 +70,11 @@ def extract_fields_cuda(gaussians: Gaussians, grid: GridSpec) -> Tensor:
             f"a density field of {shape} nodes for {count} Gaussians needs more memory than {device} has; "
             "try a smaller mesh.resolution, or slabs of the grid"
         ) from error
+
+
+def as_kernels_read(value: Tensor) -> Tensor:
+    """The tensor itself if it is float32 and contiguous, as a rule; else a copy that is."""
+    return value if value.dtype == torch.float32 and value.is_contiguous() else value.to(torch.float32).contiguous()
 
 
 def _fill(parameters: list[Tensor], grid: GridSpec, density: Tensor) -> None:
@@ -149,7 +151,7 @@ def _launch(
     nodes = grid.first_x, size_x, size_y, size_z
     module.launch(
         "prepare", blocks + _FILLING_BLOCKS, _THREADS,
-        *parameters, count, *_doubles(grid), first_cell, cells_x, cells_y, cells_z, box_shift,
+        *parameters, count, *grid_doubles(grid), first_cell, cells_x, cells_y, cells_z, box_shift,
         records, boxes, bits, words, faults, counters, blocks, density, grid.node_count,
     )  # fmt: skip
     module.launch(
@@ -172,7 +174,7 @@ def _launch(
 
 
 @functools.lru_cache(maxsize=16)
-def _doubles(grid: GridSpec) -> tuple:
+def grid_doubles(grid: GridSpec) -> tuple:
     """The grid's lower corner and voxel size as a kernel's doubles."""
     import numpy as np
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gaussians import Gaussians, rotation_matrices
+from mesh_extract.gradients_cuda import field_gradients_on_gpu
 from mesh_extract.grid import GridSpec
 from mesh_extract.support import SMALLEST_SCALE, precision_factors, squared_radii
 
@@ -38,26 +39,22 @@ class _DensityField(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient):
         parameters = ctx.saved_tensors
-        gradients = field_gradients(*parameters, ctx.grid, gradient)
+        compute = field_gradients_on_gpu if gradient.is_cuda else field_gradients
+        gradients = compute(parameters, ctx.grid, gradient)
         cast = (value.to(like.dtype) for value, like in zip(gradients, parameters, strict=True))
         return *cast, None, None, None
 
 
-def field_gradients(
-    means: Tensor, quats: Tensor, log_scales: Tensor, logit_opacities: Tensor, grid: GridSpec, gradient: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients to the four parameters, float64, of a loss with `gradient` [X, Y, Z] at the nodes.
+def field_gradients(parameters: tuple[Tensor, ...], grid: GridSpec, gradient: Tensor) -> tuple[Tensor, ...]:
+    """Gradients to means, quats, log_scales and logit_opacities, float64, of a loss with `gradient` at the nodes.
 
-    On a GPU the sums are our kernel's, elsewhere numba's. Both add in a fixed order.
+    On the CPU, in a fixed order: the sums by numba, the chain rule in torch.
     """
-    means, quats, log_scales, logit_opacities = (
-        value.detach().double() for value in (means, quats, log_scales, logit_opacities)
-    )
+    means, quats, log_scales, logit_opacities = (value.detach().double() for value in parameters)
     scales, opacities = log_scales.exp().clamp_min(SMALLEST_SCALE), logit_opacities.sigmoid()
     rotations = rotation_matrices(quats)
     whitening = rotations.transpose(1, 2) / scales[:, :, None]  # [N, 3, 3], y = whitening (x - mean)
-    add_up = _sums_on_gpu if means.is_cuda else _sums_by_numba
-    sums = add_up(means, quats, scales, opacities, whitening, grid, gradient)  # [N, 10]
+    sums = _sums_over_supports(means, quats, scales, opacities, whitening, grid, gradient)  # [N, 10]
 
     total, first, second = sums[:, 0], sums[:, 1:4], sums[:, 4:]
     xx, xy, xz, yy, yz, zz = second.unbind(-1)
@@ -80,7 +77,7 @@ def _turn_to_quats(quats: Tensor, turn: Tensor) -> Tensor:
     return torch.where(squared > 0, 2 * product.T / squared.clamp_min(torch.finfo(quats.dtype).tiny), 0.0)
 
 
-def _sums_by_numba(means, quats, scales, opacities, whitening, grid: GridSpec, gradient: Tensor) -> Tensor:
+def _sums_over_supports(means, quats, scales, opacities, whitening, grid: GridSpec, gradient: Tensor) -> Tensor:
     """The ten sums of every Gaussian [N, 10], float64."""
     from mesh_extract.gradients_numba import sum_over_supports  # the JIT compiler is slow to import
 
@@ -98,10 +95,3 @@ def _sums_by_numba(means, quats, scales, opacities, whitening, grid: GridSpec, g
     weights = gradient.detach().double().contiguous()
     sum_over_supports(packed.numpy(), weights.numpy(), grid.first_x, sums.numpy())
     return sums
-
-
-def _sums_on_gpu(means, quats, scales, opacities, whitening, grid: GridSpec, gradient: Tensor) -> Tensor:
-    """The ten sums of every Gaussian [N, 10], added in float32."""
-    from mesh_extract.gradients_cuda import sum_over_supports
-
-    return sum_over_supports(means, quats, scales, opacities, whitening, grid, gradient)
