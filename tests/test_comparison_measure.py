@@ -167,3 +167,29 @@ def test_repeats_stay_within_the_budget():
 
 def test_memory_is_given_back_without_a_gpu():
     measure.release_memory()
+
+
+@pytest.mark.gpu
+def test_every_backend_runs_and_agrees_on_a_gpu(cuda, gaussians):
+    """Also in slabs; times are between events on the GPU."""
+    variants, missing = find_variants()
+    assert not missing
+    names = [variant.name for variant in variants]
+    assert names == ["cpu", "cpu on GPU", "numba", "cuda-coeff", "cuda-fused", "cuda"]
+    for result in compare_fields(gaussians, GridSpec.cube(-1, 1, 29), 0.3, variants, QUICK):
+        assert not result.error.is_wrong and result.timing.median_s > 0, result.variant.name
+        assert result.distance is None or result.distance.hausdorff < 1e-3, result.variant.name
+    rows = scaling.measure_scaling(
+        gaussians, lambda n: GridSpec.cube(-1, 1, n), [16, 29], variants, QUICK, slab_nodes=5000
+    )
+    assert all(row.timing is not None and not row.error.is_wrong for row in rows)
+
+
+@pytest.mark.gpu
+def test_work_on_a_gpu_is_timed_until_it_is_done(cuda):
+    """The host returns at once: a clock without events would see some 20 microseconds."""
+    values = torch.randn(4096, 4096, device=cuda)
+    timed(lambda: values @ values, "cuda")
+    _, one_s = timed(lambda: values @ values, "cuda")
+    _, ten_s = timed(lambda: [values @ values for _ in range(10)], "cuda")
+    assert one_s > 2e-4 and 5 < ten_s / one_s < 20
