@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -63,17 +64,14 @@ def marching_cubes_planes(
     Args:
         planes: gives the field in slabs, asked for once each, in the order of x; it may reuse its memory.
         shape: of the whole field, (X, Y, Z).
-        slab_planes: at a time; None: as many as hold 64 M nodes. The memory needed is that of a slab and of the mesh,
-            twice.
+        slab_planes: at a time, see `slabs`. The memory needed is that of a slab and of the mesh, twice.
     """
     count_x, count_y, count_z = shape
-    slab_planes = slab_planes or max(1, _SLAB_NODES // (count_y * count_z))
     meshes: list[tuple[Tensor, Tensor]] = []
     vertex_count = 0
     before = None
     try:
-        for x0 in range(0, count_x, slab_planes):
-            x1 = min(x0 + slab_planes, count_x)
+        for x0, x1 in slabs(shape, slab_planes):
             field = planes(x0, x1).detach()
             require_device(field.device, "marching cubes on the GPU")
             assert field.shape == (x1 - x0, count_y, count_z), (field.shape, x0, x1, shape)
@@ -90,6 +88,20 @@ def marching_cubes_planes(
         raise UserError(
             f"the surface of {nodes} nodes needs more memory than the GPU has free: try a smaller mesh.resolution"
         ) from error
+
+
+def slabs(shape: tuple[int, int, int], slab_planes: int | None = None) -> list[tuple[int, int]]:
+    """First plane and last plus one of even slabs of a field (X, Y, Z), none of them of a single plane.
+
+    Args:
+        slab_planes: about how many at a time; 1: single planes after all; None: as many as hold 64 M nodes.
+    """
+    count_x, count_y, count_z = shape
+    planes = slab_planes or max(2, _SLAB_NODES // (count_y * count_z))
+    count = -(-count_x // planes)
+    if planes > 1:
+        count = max(1, min(count, count_x // 2))
+    return list(pairwise(count_x * i // count for i in range(count + 1)))
 
 
 def _slab(

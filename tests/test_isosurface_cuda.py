@@ -9,7 +9,7 @@ import torch
 from errors import BackendUnavailable, UserError
 from mesh_extract import GridSpec, extract_fields, extract_mesh, extract_mesh_by_planes, extract_surface, smooth_field
 from mesh_extract.isosurface import marching_cubes
-from mesh_extract.isosurface_cuda import NODE_DISTANCE, marching_cubes_cuda, marching_cubes_planes
+from mesh_extract.isosurface_cuda import NODE_DISTANCE, marching_cubes_cuda, marching_cubes_planes, slabs
 from mesh_extract.mesh import Mesh
 from scenes import shell
 
@@ -90,7 +90,7 @@ def test_positions_are_those_of_pymcubes_itself(cuda, resolution):
 def test_slabs_weld_into_the_mesh_of_the_whole_field(cuda, slab_planes):
     field = noise((9, 6, 37), integers=True)
     vertices, faces = marching_cubes_cuda(field.to(cuda), 2.0)
-    asked, memory = [], torch.empty(slab_planes or 9, 6, 37, device=cuda)
+    asked, memory = [], torch.empty(9, 6, 37, device=cuda)
 
     def planes(x0, x1):
         asked.append((x0, x1))
@@ -103,6 +103,19 @@ def test_slabs_weld_into_the_mesh_of_the_whole_field(cuda, slab_planes):
     mesh, whole = extract_mesh_by_planes(planes, grid, 2.0, slab_planes), extract_mesh(field.to(cuda), grid, 2.0)
     assert np.array_equal(mesh.vertices, whole.vertices) and np.array_equal(mesh.faces, whole.faces)
     assert mesh.vertices.dtype == np.float64 and mesh.is_closed()
+
+
+@pytest.mark.gpu
+def test_slabs_of_a_density_field(cuda):
+    gaussians = shell(300, torch.Generator().manual_seed(0))
+    grid = GridSpec.around(gaussians, 24)
+
+    def planes(x0, x1):
+        return extract_fields(gaussians, grid.slab(x0, x1), "numba").to(cuda)
+
+    whole = extract_mesh(extract_fields(gaussians, grid, "numba").to(cuda), grid, 0.2)
+    mesh = extract_mesh_by_planes(planes, grid, 0.2, 7)
+    assert np.array_equal(mesh.vertices, whole.vertices) and np.array_equal(mesh.faces, whole.faces)
 
 
 @pytest.mark.gpu
@@ -167,6 +180,17 @@ def test_faults_are_named_also_by_planes(cuda):
         field[4, 1, 3] = value
         with pytest.raises(UserError, match="density holds 1 values that are not finite"):
             extract_mesh_by_planes(planes, grid, 0.5, 4)
+
+
+def test_slabs_cover_the_field_without_single_planes():
+    for count in range(2, 40):
+        for wanted in (2, 3, 5, 9, 100, None):
+            found = slabs((count, 5, 6), wanted)
+            assert [x for start, stop in found for x in range(start, stop)] == list(range(count))
+            sizes = [stop - start for start, stop in found]
+            assert min(sizes) >= 2 and max(sizes) <= max(wanted or count, 3) and max(sizes) - min(sizes) <= 1
+    assert slabs((3, 5, 6), 1) == [(0, 1), (1, 2), (2, 3)]
+    assert all(stop - start == 64 for start, stop in slabs((1024, 1024, 1024)))
 
 
 def test_a_field_on_the_cpu_is_refused():
