@@ -11,7 +11,7 @@ from errors import UserError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-from bench_pipeline import checked, summary  # noqa: E402
+from bench_pipeline import checked, summary
 
 
 @pytest.fixture

@@ -410,3 +410,28 @@ def test_a_machine_without_writable_places_still_ends_in_one_line(place):
     made = [name for name in after if name not in before]
     assert all(Path(name).parts[0] == "tmp" for name in made), made  # the cache went to the temporary folder
     assert any(Path(name).name.startswith("turbodreamer-") for name in made)
+
+
+@pytest.mark.gpu
+def test_a_run_on_the_gpu_says_so_and_repeats_its_bytes(cuda, tmp_path, call, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = [*TINY, *TINY_FIT, "--device", "cuda", "deterministic=true"]
+    for name in ("first", "second"):
+        assert call(*arguments, f"outdir={name}")[:2] == (0, "")
+    first, second = (contents(tmp_path / name / "sample") for name in ("first", "second"))
+    assert sorted(first) == sorted(second) == files_of("sample")
+    record = json.loads(first.pop("run.json"))
+    second.pop("run.json")
+    assert {name: first[name] == second[name] for name in first} == dict.fromkeys(first, True)
+    on_gpu = ("prior", "fit", "rasteriser", "density field", "isosurface", "texture", "previews")
+    assert {record["ran_on"][part] for part in on_gpu} == {"cuda"}
+    assert record["mesh"]["backend"] == "cuda" and record["mesh"]["closed"]
+    assert record["peak_gpu_memory_mb"] > 0
+
+
+@pytest.mark.gpu
+def test_the_field_alone_runs_on_the_gpu(cuda, place, call):
+    assert call("load=good.ply", "outdir=out", "--backend", "cuda", "--device", "cpu", *TINY)[0] == 0
+    record = json.loads((place / "out" / "good" / "run.json").read_text())
+    assert record["mesh"]["backend"] == record["ran_on"]["density field"] == "cuda"
+    assert record["ran_on"]["rasteriser"] == record["ran_on"]["texture"] == "cpu"
