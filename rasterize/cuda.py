@@ -68,6 +68,7 @@ class _Project(torch.autograd.Function):
             "project_forward", max(1, -(-b.c * b.n // _THREADS)), _THREADS,
             means, quats, log_scales, logits, sh0, shN, viewmats, Ks, b.c, b.n, b.width, b.height, b.columns, b.rows,
             means2d, packed, radii, b.spans, b.counters, b.tile_begins, b.waiter.address,
+            int(b.waiter.keeps_largest),
         )  # fmt: skip
         b.waiter.record()
         ctx.mark_non_differentiable(radii)

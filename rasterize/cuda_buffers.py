@@ -8,6 +8,7 @@ while the GPU is already drawing, and starts again where it was too large: alway
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from dataclasses import dataclass
 
@@ -100,7 +101,7 @@ def make_buffers(device: torch.device, c: int, n: int, width: int, height: int, 
     """Buffers for one call; the kernels are compiled if need be."""
     if c * n >= _MOST_PROJECTIONS:
         raise UserError(f"{n} Gaussians in {c} images are too many for one call: render fewer images at once")
-    project, bins, draw = (load_module(name, device, **macros) for name, macros in constants(sh_count).items())
+    project, bins, draw = _modules(device, sh_count, PIXELS_A_LANE)
     columns, rows = -(-width // TILE_WIDTH), -(-height // (4 * PIXELS_A_LANE))
     tiles = c * columns * rows
     spans = torch.empty(c, n, 4, dtype=torch.int32, device=device)
@@ -118,6 +119,13 @@ def make_buffers(device: torch.device, c: int, n: int, width: int, height: int, 
     )
 
 
+@functools.cache
+def _modules(device: torch.device, sh_count: int, pixels_a_lane: int) -> list[KernelModule]:
+    """The three files of kernels for a device."""
+    macros = constants(sh_count)
+    return [load_module(name, device, **values | {"PIXELS_A_LANE": pixels_a_lane}) for name, values in macros.items()]
+
+
 def wait_for_entries(buffers: Buffers) -> bool:
     """Learn how many entries there are; False if they were too many for the room: there is more now, draw again."""
     if _capture is not None or buffers.entries is not None:
@@ -129,8 +137,9 @@ def wait_for_entries(buffers: Buffers) -> bool:
             f"{buffers.n} Gaussians cover {entries} tiles in {buffers.c} images, at most {_MOST_ENTRIES} are possible: "
             "render fewer images at once, or smaller ones"
         )
-    _entries_of[buffers.device, buffers.width, buffers.height] = entries / max(1, buffers.c * buffers.n)
     buffers.entries = entries
+    if buffers.c * buffers.n > 0:
+        _entries_of[buffers.device, buffers.width, buffers.height] = entries / (buffers.c * buffers.n)
     if entries <= buffers.capacity:
         return True
     buffers.capacity = _rounded(entries)
@@ -151,6 +160,7 @@ class _Waiter:
         self._number = torch.zeros(1, dtype=torch.int64, pin_memory=on_gpu)
         self._array = self._number.numpy()
         self._event = torch.cuda.Event() if on_gpu and with_event else None
+        self.keeps_largest = not with_event  # nobody asks after every call, so that the largest number counts
 
     @property
     def address(self) -> int:
@@ -191,7 +201,7 @@ def fixed_capacity(device: torch.device, capacity: int):
     """Calls in this context, one at a time, neither wait nor start again: they can be captured into a CUDA graph.
 
     Yields:
-        A function that tells, once the GPU has done the work, whether there was room for all entries.
+        A function that tells, once the GPU has done the work, whether there was room for all entries, in every replay.
     """
     global _capture
     assert _capture is None

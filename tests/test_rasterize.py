@@ -122,6 +122,7 @@ def largest_relative_error(value, exact, floor=1e-2):
         (scenes.mixed, 300, 2, 3, (48, 32)),
         (opaque, 700, 0, 2, (40, 41)),
         (needles, 120, 1, 3, (33, 17)),
+        (scenes.mixed, 60, 1, 2, (100, 90)),
         (scenes.shell, 1, 3, 2, (20, 9)),
         (scenes.shell, 0, 2, 2, (17, 16)),
     ],

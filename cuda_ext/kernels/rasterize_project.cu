@@ -82,7 +82,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) project_forward(
     uint4* __restrict__ spans,           // [C, N] out
     unsigned* counters,                  // zeroed; two words: entries; blocks that have ended; -; [C, rows, columns] counts
     unsigned* __restrict__ tile_begins,  // [C * rows * columns + 1] out: where each tile's entries begin
-    unsigned long long* host_entries) {  // out, in the host's memory: how many entries there are
+    unsigned long long* host_entries,    // out, in the host's memory: how many entries there are
+    int keep_largest) {                  // 1: or were at any earlier launch
   const int index = blockIdx.x * kThreads + threadIdx.x;
   unsigned long long* entries = reinterpret_cast<unsigned long long*>(counters);
   unsigned* tile_counts = counters + kHead;
@@ -190,7 +191,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) project_forward(
   }
   if (threadIdx.x == 0) {
     tile_begins[tiles] = all;
-    *host_entries = __ldcg(entries);
+    const unsigned long long now = __ldcg(entries);
+    if (!keep_largest || *host_entries < now) *host_entries = now;
   }
 }
 
