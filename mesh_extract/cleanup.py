@@ -109,10 +109,13 @@ def _parts(mesh: Mesh) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndar
     count, labels = mesh.components()
     volumes = np.bincount(labels, weights=mesh.face_volumes(), minlength=count)
     corners = mesh.corners
-    lower, upper = np.full((count, 3), np.inf), np.full((count, 3), -np.inf)
-    np.minimum.at(lower, labels, corners.min(axis=1))
-    np.maximum.at(upper, labels, corners.max(axis=1))
-    return count, labels, volumes, lower, upper
+    order = np.argsort(labels, kind="stable")
+    first = np.searchsorted(labels[order], np.arange(count))  # no part is empty
+    boxes = [
+        extreme.reduceat(extreme(extreme(corners[:, 0], corners[:, 1]), corners[:, 2])[order], first, axis=0)
+        for extreme in (np.minimum, np.maximum)
+    ]
+    return count, labels, volumes, *boxes
 
 
 def _turn_outward(mesh: Mesh, report: CleanupReport, keep_cavities: bool) -> Mesh:

@@ -54,7 +54,8 @@ def remove_degenerate(mesh: Mesh) -> Mesh:
         first = np.full(group.max() + 1, len(vertices))
         np.minimum.at(first, group, np.arange(len(vertices)))
         faces = first[group][faces].astype(np.int32)
-    faces = _cancel_duplicates(faces[_distinct_corners(faces)])
+    else:
+        faces = _cancel_duplicates(faces[_distinct_corners(faces)])
     return mesh if len(faces) == len(mesh.faces) else replace(mesh, faces=faces).select_faces(slice(None))
 
 
