@@ -45,7 +45,7 @@ from priors import PRIORS, Prior
 from profiling import set_scope
 from registry import lookup
 from run_record import describe_run, write_json
-from runtime_env import usable_cpus
+from runtime_env import import_ahead, usable_cpus
 from splat_ply import read_gaussians, write_gaussians
 from stages import StageTimes
 
@@ -55,6 +55,7 @@ SAMPLE_PICTURE = Path(__file__).resolve().parent / "assets" / "sample.png"
 SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
 _LONGEST_NAME = 40  # of a run that is named by its prompt, characters
 _BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
+_IMPORTED_LATE = ("fast_simplification", "trimesh.exchange.gltf", "scipy.ndimage")  # by the last stages
 _last_prior: dict[tuple, Prior] = {}  # one entry: the next object of this process need not load it again
 
 __all__ = ["choose_device", "fit_stage", "make_prior", "mesh_stage", "run", "run_folder", "source_elevation", "surface"]
@@ -167,6 +168,8 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
     names = _file_names(folder.name, config)
     check_writable(folder, names)  # before any work
     logger.info("seed: %d", config.seed)
+    if device.type == "cuda":
+        import_ahead(*_IMPORTED_LATE)  # while the GPU works; on a CPU nothing is idle meanwhile
     if config.load:
         with times.stage("load"):
             gaussians, reference = read_gaussians(source).to(device), None
