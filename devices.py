@@ -24,7 +24,7 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "cpu":
         return CPU
-    missing = why_unavailable()
+    missing = _what_is_missing()
     if name == "cuda" and missing is not None:
         raise BackendUnavailable(f"--device cuda: {missing}")
     if name == "auto":
@@ -35,9 +35,20 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _what_is_missing() -> str | None:
+    """Why the GPU cannot be used, None if it can; tried, since one that others have filled is there but of no use."""
+    try:
+        missing = why_unavailable()
+        if missing is None:
+            torch.empty(1, device="cuda")
+        return missing
+    except RuntimeError as error:  # of the driver, through torch
+        return f"the GPU does not start: {str(error).strip().splitlines()[0]}"
+
+
 def require_backend(backend: str) -> None:
     """Raise a BackendUnavailable, before any work, unless a backend of the density field can run here."""
-    missing = why_unavailable() if backend.startswith("cuda") else None
+    missing = _what_is_missing() if backend.startswith("cuda") else None
     if missing is not None:
         raise BackendUnavailable(f"mesh.backend={backend}: {missing}")
 

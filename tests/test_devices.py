@@ -22,6 +22,7 @@ def missing(monkeypatch):
 
     def set_reason(reason: str | None, gpu: bool = True) -> None:
         monkeypatch.setattr(devices, "why_unavailable", lambda: reason)
+        monkeypatch.setattr(torch, "empty", lambda *size, device: None)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
 
     return set_reason
@@ -51,6 +52,18 @@ def test_what_is_missing_is_named(missing):
             require_backend(backend)
     for backend in ("auto", "cpu", "numba"):
         require_backend(backend)
+
+
+def test_a_gpu_that_does_not_start_is_named(missing, monkeypatch):
+    missing(None)
+
+    def fail(*size, device):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate ...")
+
+    monkeypatch.setattr(torch, "empty", fail)
+    with pytest.raises(BackendUnavailable, match="^--device cuda: the GPU does not start: CUDA out of memory.$"):
+        choose_device("cuda")
+    assert choose_device("auto").type == "cpu"
 
 
 def test_lack_of_memory_is_one_line():
