@@ -26,11 +26,10 @@ _KEPT = "measured.json"
 
 @dataclass
 class FieldCalls:
-    """Calls of one backend during a run: seconds, nodes, and the device of the Gaussians."""
+    """Calls of one backend during a run: seconds and nodes."""
 
     seconds: list[float] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)
-    device: str = ""
 
     @property
     def field_s(self) -> float:
@@ -46,11 +45,9 @@ def timed_backend(name: str) -> Iterator[FieldCalls]:
     calls = FieldCalls()
 
     def measured(gaussians: Gaussians, grid: GridSpec) -> torch.Tensor:
-        device = gaussians.means.device.type
         density, seconds = timed(lambda: original(gaussians, grid), "cuda" if torch.cuda.is_available() else "cpu")
         calls.seconds.append(seconds)
         calls.nodes.append(grid.node_count)
-        calls.device = device
         return density
 
     BACKENDS[name] = measured
@@ -94,7 +91,7 @@ def whole_run(config: Config, backend: str, device: torch.device, outdir: Path) 
         backend=backend,
         total_s=record["total_seconds"],
         field_s=calls.field_s,
-        field_device=calls.device,
+        field_device=record["ran_on"]["density field"],
         stages=record["seconds"],
         ran_on=record["ran_on"],
         folder=str(written),
