@@ -104,7 +104,7 @@ def paint(
     valid = face_ids >= 0
     if not valid.any():  # no face reaches a texel's centre
         return TexturedMesh(mesh, uvs, uv_faces, np.full((size, size, 3), 128, np.uint8))
-    corners = torch.from_numpy(mesh.faces).to(device)[face_ids[valid]].long()  # [T, 3]
+    corners = torch.from_numpy(mesh.faces).to(device)[face_ids[valid].long()].long()  # [T, 3]
     barycentrics = barycentrics[valid]  # [T, 3]
     positions = _interpolate(mesh.vertices, corners, barycentrics)
     normals = _unit(_interpolate(mesh.vertex_normals, corners, barycentrics))
