@@ -96,7 +96,7 @@ def _distance_table(validation: dict) -> str:
     if "same_splats" in validation:
         rows.append(("the same splats meshed by both", validation["same_splats"]))
     columns = ["assets", "splats differ by", "vertices", "faces", "Hausdorff", "mean", "of the object's size"]
-    columns += ["views, of 255", "views, PSNR", "texels, of 255"]
+    columns += ["views, of 255", "views, PSNR", "texture, of 255"]
     return "How far the two assets are apart.\n\n" + table(columns, [_distance_row(*row) for row in rows])
 
 
@@ -111,7 +111,7 @@ def _distance_row(name: str, found: dict) -> Sequence[str]:
         f"{found['hausdorff'] / found['size']:.2e}",
         f"{found['views']:.3f}",
         f"{found['views_psnr_db']:.1f} dB",
-        "other atlas" if found["texels"] is None else f"{found['texels']:.3f}",
+        "other faces" if found["texture"] is None else f"{found['texture']:.3f}",
     ]
 
 

@@ -125,7 +125,7 @@ def test_assets_of_both_backends_are_one(compared):
     # One or another node may change sides: measured 2e-7 of the size, and pictures equal but for rounding.
     assert apart.hausdorff < 5e-3 * apart.size and apart.views < 0.5 and apart.views_psnr_db > 40
     itself = asset_distance(*(compared / "runs" / "cpu",) * 2)
-    assert (itself.splats, itself.views, itself.texels) == (0, 0, 0) and itself.hausdorff < 1e-9
+    assert (itself.splats, itself.views, itself.texture) == (0, 0, 0) and itself.hausdorff < 1e-9
 
 
 def test_assets_that_differ_are_told_apart(compared, tmp_path):
@@ -139,7 +139,7 @@ def test_assets_that_differ_are_told_apart(compared, tmp_path):
     gaussians = read_gaussians(compared / "runs" / "cpu" / "cpu_gaussians.ply")
     write_gaussians(gaussians[1:], tmp_path / "b_gaussians.ply")
     apart = asset_distance(compared / "runs" / "cpu", tmp_path)
-    assert apart.splats is None and apart.texels > 10 and apart.views > 5 and apart.views_psnr_db < 30
+    assert apart.splats is None and apart.texture > 10 and apart.views > 5 and apart.views_psnr_db < 30
     # Faces that the shift leaves in their own plane are not moved at all.
     assert 0.045 < apart.hausdorff < 0.0501 and 0.01 < apart.mean < 0.05
     with pytest.raises(UserError, match="expected one .* of a run"):
