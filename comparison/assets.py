@@ -25,8 +25,8 @@ class AssetDistance:
     splats: the largest difference of any parameter of the Gaussians as stored, None where their numbers differ;
     vertices, faces: of both, vertices split along the seams of the textures; size: longest side of the first mesh;
     hausdorff, mean: two-sided distances of the surfaces, world units; views, views_psnr_db: mean difference of eight
-    views of the textured meshes, in 1/255, and their peak signal-to-noise ratio; texture: mean difference of the textures
-    in the middle of each face, wherever the atlases put it, in 1/255, None where the meshes have other faces.
+    views of the textured meshes, in 1/255, and their peak signal-to-noise ratio; texture: mean difference of the
+    textures in the middle of each face, wherever the atlases put it, in 1/255, None where the meshes have other faces.
     """
 
     splats: float | None
