@@ -48,7 +48,8 @@ extern "C" __global__ void distance_in_lines(
     const long long at = i / inner % length;
     int found = far;
     for (long long d = 0; found == far && (d <= at || at + d < length); ++d)
-        if ((d <= at && marked[i - d * inner]) || (at + d < length && marked[i + d * inner])) found = static_cast<int>(d * d);
+        if ((d <= at && marked[i - d * inner]) || (at + d < length && marked[i + d * inner]))
+            found = static_cast<int>(d * d);
     squared[i] = found;
 }
 

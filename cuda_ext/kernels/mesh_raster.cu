@@ -10,9 +10,13 @@ __device__ inline unsigned long long pixel_key(float inverse_depth, int face) {
     return (static_cast<unsigned long long>(__float_as_uint(inverse_depth)) << 32) | (0xffffffffu - face);
 }
 
-__device__ inline int key_face(unsigned long long key) { return key == 0 ? -1 : static_cast<int>(0xffffffffu - static_cast<unsigned>(key)); }
+__device__ inline int key_face(unsigned long long key) {
+    return key == 0 ? -1 : static_cast<int>(0xffffffffu - static_cast<unsigned>(key));
+}
 
-__device__ inline float key_inverse_depth(unsigned long long key) { return __uint_as_float(static_cast<unsigned>(key >> 32)); }
+__device__ inline float key_inverse_depth(unsigned long long key) {
+    return __uint_as_float(static_cast<unsigned>(key >> 32));
+}
 
 __device__ inline double least(double a, double b, double c) { return fmin(a, fmin(b, c)); }
 __device__ inline double most(double a, double b, double c) { return fmax(a, fmax(b, c)); }
@@ -40,10 +44,12 @@ extern "C" __global__ void fill_faces(
     // Negative: counter-clockwise to the eye, since rows go down. NaN fails both comparisons.
     const Exact area = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0);
     if (!(area.value < 0.0 || (area.value > 0.0 && !cull))) return;
-    const int left = static_cast<int>(ceil(fmax(least(x0.value, x1.value, x2.value), 0.0) - 0.5));
-    const int right = static_cast<int>(floor(fmin(most(x0.value, x1.value, x2.value), static_cast<double>(width)) - 0.5));
-    const int top = static_cast<int>(ceil(fmax(least(y0.value, y1.value, y2.value), 0.0) - 0.5));
-    const int bottom = static_cast<int>(floor(fmin(most(y0.value, y1.value, y2.value), static_cast<double>(height)) - 0.5));
+    // Kept within the picture before they become whole numbers, which far corners would not fit into.
+    const double edge_x = width, edge_y = height;
+    const int left = static_cast<int>(ceil(fmin(fmax(least(x0.value, x1.value, x2.value), 0.0), edge_x) - 0.5));
+    const int right = static_cast<int>(floor(fmin(fmax(most(x0.value, x1.value, x2.value), 0.0), edge_x) - 0.5));
+    const int top = static_cast<int>(ceil(fmin(fmax(least(y0.value, y1.value, y2.value), 0.0), edge_y) - 0.5));
+    const int bottom = static_cast<int>(floor(fmin(fmax(most(y0.value, y1.value, y2.value), 0.0), edge_y) - 0.5));
     if (left > right || top > bottom) return;
 
     const Exact per_area = Exact(1.0) / area;
@@ -77,7 +83,9 @@ struct Weights {
 };
 
 // Perspective-correct barycentrics of a face at a point on the screen, kept within the face.
-__device__ inline Weights corner_weights(const float* __restrict__ screen, const int* __restrict__ face, double column, double row) {
+__device__ inline Weights corner_weights(
+    const float* __restrict__ screen, const int* __restrict__ face, double column, double row)
+{
     const float *corner0 = screen + 3ll * face[0], *corner1 = screen + 3ll * face[1], *corner2 = screen + 3ll * face[2];
     const Exact px = column, py = row;
     const Exact x0 = corner0[0], y0 = corner0[1], x1 = corner1[0], y1 = corner1[1], x2 = corner2[0], y2 = corner2[1];
@@ -110,7 +118,8 @@ extern "C" __global__ void interpolate_faces(
     const int face = key_face(key);
     float b0 = 0.0f, b1 = 0.0f, b2 = 0.0f, z = 0.0f;
     if (face >= 0) {
-        const Weights weights = corner_weights(screen + 3 * camera * vertex_count, faces + 3ll * face, x + 0.5, y + 0.5);
+        const float* corners = screen + 3 * camera * vertex_count;
+        const Weights weights = corner_weights(corners, faces + 3ll * face, x + 0.5, y + 0.5);
         b0 = static_cast<float>(weights.b0.value);
         b1 = static_cast<float>(weights.b1.value);
         b2 = static_cast<float>(weights.b2.value);

@@ -1,6 +1,11 @@
 // The largest density along rays, and the least coverage over views. Reference: mesh_extract/silhouette_numba.py; in
 // double precision as there, so that what lies at a threshold falls on the same side.
 
+// Bilinear value in the square of nodes from `cell` on, at v across rows and w along them.
+__device__ inline double in_square(const float* __restrict__ cell, long long row, double v, double w) {
+    return (cell[0] * (1.0 - w) + cell[1] * w) * (1.0 - v) + (cell[row] * (1.0 - w) + cell[row + 1] * w) * v;
+}
+
 // One thread a ray: the maximum of the trilinear field along it, in steps, until it meets `enough`.
 extern "C" __global__ void largest_along_rays(
     const float* __restrict__ density,      // [X, Y, Z]
@@ -30,23 +35,23 @@ extern "C" __global__ void largest_along_rays(
     const long long row = size_z, plane = static_cast<long long>(size_y) * size_z;
     double best = 0.0;
     for (double t = enter; t < leave && best < enough; t += step) {
-        const double x = origin[0] + t * direction[0], y = origin[1] + t * direction[1], z = origin[2] + t * direction[2];
+        const double x = origin[0] + t * direction[0];
+        const double y = origin[1] + t * direction[1];
+        const double z = origin[2] + t * direction[2];
         // The last cell serves its far face as well.
         const int i = min(max(static_cast<int>(floor(x)), 0), size_x - 2);
         const int j = min(max(static_cast<int>(floor(y)), 0), size_y - 2);
         const int k = min(max(static_cast<int>(floor(z)), 0), size_z - 2);
         const double u = x - i, v = y - j, w = z - k;
         const float* cell = density + i * plane + j * row + k;
-        const double near = (cell[0] * (1.0 - w) + cell[1] * w) * (1.0 - v) + (cell[row] * (1.0 - w) + cell[row + 1] * w) * v;
-        cell += plane;
-        const double far = (cell[0] * (1.0 - w) + cell[1] * w) * (1.0 - v) + (cell[row] * (1.0 - w) + cell[row + 1] * w) * v;
+        const double near = in_square(cell, row, v, w), far = in_square(cell + plane, row, v, w);
         best = fmax(best, near * (1.0 - u) + far * u);
     }
     largest[p] = static_cast<float>(best);
 }
 
-// One thread a position: the smallest coverage that a view shows where it sees the position, bilinearly. A view in which
-// it lies beside the picture's outermost pixel centres says nothing about it.
+// One thread a position: the smallest coverage that a view shows where it sees the position, bilinearly. A view in
+// which it lies beside the picture's outermost pixel centres says nothing about it.
 extern "C" __global__ void least_coverage(
     const double* __restrict__ positions,   // [P, 3], world units
     const double* __restrict__ viewmats,    // [C, 4, 4]
