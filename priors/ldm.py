@@ -25,6 +25,7 @@ from cameras import Cameras
 from config import PriorConfig
 from errors import UserError
 from priors.base import PrecisionOverflow, Prior
+from priors.ldm_fuse import fuse
 from priors.ldm_networks import Network, Runtime
 from priors.weights import Located, load_safetensors, read_settings
 
@@ -168,7 +169,8 @@ def vae_network(part: Located, runtime: Runtime) -> Network:
 
         with torch.device("meta"):
             vae = AutoencoderKL.from_config(read_settings(part))
-        return load_safetensors(part, vae, dtype=dtype, device=device, rename=_modern_attention)
+        vae = load_safetensors(part, vae, dtype=dtype, device=device, rename=_modern_attention)
+        return fuse(vae) if runtime.fused else vae
 
     return Network("vae", build, runtime)
 

@@ -25,6 +25,7 @@ class Runtime:
 
     dtype: of networks at first.
     graphs, compiled: replay CUDA graphs; let torch.compile fuse kernels.
+    fused: run Stable Diffusion's blocks with our own kernels (priors/ldm_fuse.py).
     batch: pictures a call at most; 0: all at once.
     offload: one network at a time on the device, the others in main memory.
     """
@@ -33,6 +34,7 @@ class Runtime:
     dtype: torch.dtype = torch.float32
     graphs: bool = False
     compiled: bool = False
+    fused: bool = False
     batch: int = 0
     offload: bool = False
     networks: list[Network] = field(default_factory=list)
@@ -50,7 +52,7 @@ class Runtime:
         on_gpu = device.type == "cuda"
         auto = torch.float16 if on_gpu else torch.float32
         dtype = auto if config.precision == "auto" else PRECISIONS[config.precision]
-        runtime = cls(device, dtype, graphs=on_gpu, compiled=config.compile)
+        runtime = cls(device, dtype, graphs=on_gpu, compiled=config.compile, fused=on_gpu and not config.compile)
         if on_gpu:
             scale = dtype.itemsize / 2
             runtime.fit_into(free_gb(device, config.memory_gb), all_at_once_gb * scale, resident_gb * scale)

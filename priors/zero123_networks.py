@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from errors import UserError
+from priors.ldm_fuse import fuse
 from priors.ldm_networks import Network, Runtime
 from priors.weights import Located, load_safetensors, read_settings
 
@@ -40,6 +41,8 @@ def unet_network(part: Located, runtime: Runtime) -> tuple[Network, int]:
         with torch.device("meta"):
             unet = UNet2DConditionModel.from_config(settings)
         unet = load_safetensors(part, unet, dtype=dtype, device=device)
+        if runtime.fused:
+            return fuse(unet)
         processors = unet.attn_processors
         unet.set_attn_processor(
             {

@@ -172,7 +172,7 @@ def time_networks(options: argparse.Namespace) -> None:
         steps = torch.full((views,), 501.0, device=device)
         return tensors(views, 4, size, size), tensors(views, 4, size, size), steps, tensors(views, 1, token)
 
-    manners = {"eager": {}, "graph": {"graphs": True}}
+    manners = {"eager": {}, "graph": {"graphs": True}, "fused graph": {"graphs": True, "fused": True}}
     if any(override == "prior.compile=true" for override in options.overrides):
         manners["compiled"] = {"graphs": True, "compiled": True}
     expected: dict[str, torch.Tensor] = {}

@@ -20,7 +20,7 @@ from cameras import Cameras
 from densify import bound_shapes
 from gs_renderer import Rendered, render
 from optimise import SplatOptimiser, difference
-from priors import PRIORS
+from priors import PRIORS, ldm, zero123_networks
 from priors.ldm import guided
 from priors.ldm_networks import Network
 from priors.zero123 import Zero123Prior
@@ -114,5 +114,7 @@ def plainly() -> Iterator[None]:
         patch.object(fit, "render", render_one_by_one),
         patch.object(Network, "module", property(networks_as_they_are)),
         patch.object(Network, "cast", cast),
+        patch.object(ldm, "fuse", lambda network: network),
+        patch.object(zero123_networks, "fuse", lambda network: network),
     ):
         yield

@@ -33,6 +33,8 @@ def constants(name: str) -> dict[str, float]:
         from rasterize.cuda_buffers import constants as macros
 
         return {"SH_COUNT": 16, **macros()[name]}
+    if name in ("group_norm", "network_ops"):
+        return {"BFLOAT": 0}
     return {}
 
 
