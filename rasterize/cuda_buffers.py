@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +42,7 @@ _MOST_ENTRIES = 2**31 - 1
 _MOST_PROJECTIONS = 2**28  # Gaussians times images: counted in 32 bits
 
 _entries_of: dict[tuple[torch.device, int, int], float] = {}  # entries of a Gaussian in an image, by picture size
-_waiters: list[_Waiter] = []
+_idle: dict[torch.device, list[_Waiter]] = {}
 _capture: _Capture | None = None
 
 
@@ -110,7 +111,9 @@ def make_buffers(device: torch.device, c: int, n: int, width: int, height: int, 
     if _capture is not None:
         waiter, capacity = _capture.waiter, _capture.capacity
     elif device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise UserError("rendering is captured into a CUDA graph with rasterize.cuda_graph.GraphedStep alone")
+        raise UserError(
+            "a render inside a CUDA graph needs room fixed beforehand: see rasterize.cuda_graph.GraphedStep"
+        )
     else:
         waiter = _take_waiter(device)
         capacity = _rounded(_MARGIN * expected_entries(device, c, n, width, height))
@@ -122,8 +125,13 @@ def make_buffers(device: torch.device, c: int, n: int, width: int, height: int, 
 @functools.cache
 def _modules(device: torch.device, sh_count: int, pixels_a_lane: int) -> list[KernelModule]:
     """The three files of kernels for a device."""
-    macros = constants(sh_count)
-    return [load_module(name, device, **values | {"PIXELS_A_LANE": pixels_a_lane}) for name, values in macros.items()]
+
+    def load(name: str, macros: dict[str, float | int]) -> KernelModule:
+        return load_module(name, device, **macros | {"PIXELS_A_LANE": pixels_a_lane})
+
+    files = constants(sh_count)
+    with ThreadPoolExecutor(len(files)) as pool:  # the first time they are compiled
+        return list(pool.map(load, files.keys(), files.values()))
 
 
 def wait_for_entries(buffers: Buffers) -> bool:
@@ -131,7 +139,7 @@ def wait_for_entries(buffers: Buffers) -> bool:
     if _capture is not None or buffers.entries is not None:
         return True
     entries = buffers.waiter.wait()
-    _waiters.append(buffers.waiter)
+    _idle.setdefault(buffers.device, []).append(buffers.waiter)
     if entries > _MOST_ENTRIES:
         raise UserError(
             f"{buffers.n} Gaussians cover {entries} tiles in {buffers.c} images, at most {_MOST_ENTRIES} are possible: "
@@ -181,13 +189,10 @@ class _Waiter:
 
 def _take_waiter(device: torch.device) -> _Waiter:
     """One that no other call uses: calls of several threads do not meet."""
-    for i in range(len(_waiters)):
-        with contextlib.suppress(IndexError):
-            waiter = _waiters.pop(i)
-            if waiter.device == device:
-                return waiter
-            _waiters.append(waiter)
-    return _Waiter(device)
+    try:
+        return _idle.setdefault(device, []).pop()
+    except IndexError:
+        return _Waiter(device)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from numba import njit
 import scenes
 from cameras import Cameras, orbit_cameras
 from gaussians import SH_C0, Gaussians
-from rasterize import RASTERIZERS, cpu, reference
+from rasterize import RASTERIZERS, reference
 from rasterize.cpu_tiles import exp2_negative
 from rasterize.definition import ALPHA_MAX, ALPHA_MIN, EPS2D, TRANSMITTANCE_MIN, Rendered
 from rasterize.projection import project, sh_basis
@@ -383,15 +383,16 @@ def test_float64_is_accepted_and_gives_float64_back(fast_backend, generator):
     torch.testing.assert_close(double_gradients["means"].float(), single_gradients["means"])
 
 
-def test_strided_parameters_and_one_image_loss(generator):
+def test_strided_parameters_and_one_image_loss(fast_backend, generator):
     """Parameters that are views, and a loss that uses one of the outputs, as optimisers have them."""
-    gaussians = scenes.shell(30, generator)
+    device, rasterize = device_of(fast_backend), RASTERIZERS[fast_backend]
+    gaussians = scenes.shell(30, generator).to(device)
     packed = torch.cat([gaussians.means, gaussians.quats], dim=1).requires_grad_()
     strided = Gaussians(**gaussians.tensors() | {"means": packed[:, :3], "quats": packed[:, 3:]})
-    cameras = orbit_cameras([0.0], [0.0], width=16, height=16)
-    cpu.rasterize(strided, cameras, WHITE).alpha.sum().backward()
+    cameras = orbit_cameras([0.0], [0.0], width=16, height=16).to(device)
+    rasterize(strided, cameras, WHITE.to(device)).alpha.sum().backward()
     expected = gaussians.map(lambda t: t.clone().requires_grad_())
-    cpu.rasterize(expected, cameras, WHITE).alpha.sum().backward()
+    rasterize(expected, cameras, WHITE.to(device)).alpha.sum().backward()
     assert torch.equal(packed.grad, torch.cat([expected.means.grad, expected.quats.grad], dim=1))
 
 

@@ -15,7 +15,7 @@ constexpr float kHalfLog2E = 0.72134752044448170f;
 // One entry as the pixels need it, in shared memory.
 struct Entries {
   float4 shape[32];  // position; -a log2(e) / 2; b
-  float4 shade[32];  // -c log2(e) / 2; opacity; depth; red
+  float4 shade[32];  // -c log2(e) / 2; log2 of the opacity; depth; red
   float2 rest[32];   // green, blue
 };
 
@@ -30,7 +30,8 @@ __device__ __forceinline__ Record load_record(const float2* means2d, const float
 
 __device__ __forceinline__ void store_record(Entries& entries, const Record& r, int lane, bool valid) {
   entries.shape[lane] = make_float4(r.mean.x, r.mean.y, -kHalfLog2E * r.shape.x, r.shape.y);
-  entries.shade[lane] = make_float4(-kHalfLog2E * r.shape.z, valid ? r.shape.w : 0.0f, r.shade.x, r.shade.y);
+  const float opacity = valid ? r.shape.w : 0.0f;  // log2 is minus infinity: nothing is drawn
+  entries.shade[lane] = make_float4(-kHalfLog2E * r.shape.z, log2f(opacity), r.shade.x, r.shade.y);
   entries.rest[lane] = make_float2(r.shade.z, r.shade.w);
 }
 
@@ -42,8 +43,8 @@ __device__ __forceinline__ float exp2_approximate(float x) {  // within 2 units 
 
 // opacity exp(-q / 2). Written out so that forward and backward round alike.
 __device__ __forceinline__ float unclamped_alpha(const float4& shape, const float4& shade, float u, float dy) {
-  const float along = __fmul_rn(shape.z, __fmul_rn(u, u));
-  return __fmul_rn(shade.y, exp2_approximate(__fmaf_rn(shade.x, __fmul_rn(dy, dy), along)));
+  const float across = __fmaf_rn(__fmul_rn(shade.x, dy), dy, shade.y);
+  return exp2_approximate(__fmaf_rn(__fmul_rn(shape.z, u), u, across));
 }
 
 // 1 / x to within a unit in the last place, for x in [0.001, 1].
@@ -252,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(32) draw_backward(
     if (base > 32) next_member = static_cast<unsigned>(list[base - 64 + lane]);
     const int here = min(32, used - base);
     for (int j = (here - 1) / kGroup * kGroup; j >= 0; j -= kGroup) {
-      float unclamped[kGroup][PIXELS_A_LANE];
+      float alphas[kGroup][PIXELS_A_LANE];  // 0 where the entry is not drawn
       bool any = false;
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
@@ -261,10 +262,10 @@ extern "C" __global__ void __launch_bounds__(32) draw_backward(
 #pragma unroll
         for (int p = 0; p < PIXELS_A_LANE; ++p) {
           const float dy = (y + 4 * p + 0.5f) - shape.y;
-          unclamped[i][p] = unclamped_alpha(shape, shade, __fmaf_rn(shape.w, dy, dx), dy);
-          // Negative: not drawn here.
-          if (unclamped[i][p] < ALPHA_MIN || last[p] < base + j + i) unclamped[i][p] = -1;
-          any = any || unclamped[i][p] > 0;
+          const float unclamped = unclamped_alpha(shape, shade, __fmaf_rn(shape.w, dy, dx), dy);
+          const bool drawn = unclamped >= ALPHA_MIN && last[p] >= base + j + i;
+          alphas[i][p] = drawn ? fminf(unclamped, ALPHA_MAX) : 0.0f;
+          any = any || drawn;
         }
       }
       float sums[kAll];
@@ -276,22 +277,21 @@ extern "C" __global__ void __launch_bounds__(32) draw_backward(
           const float4 shape = entries.shape[j + i], shade = entries.shade[j + i];
           const float2 rest = entries.rest[j + i];
           const float dx = px - shape.x;
-          float* s = sums + kSums * i;
 #pragma unroll
           for (int p = 0; p < PIXELS_A_LANE; ++p) {
             const float dy = (y + 4 * p + 0.5f) - shape.y, u = __fmaf_rn(shape.w, dy, dx);
-            const float drawn = fmaxf(fminf(unclamped[i][p], ALPHA_MAX), 0.0f);
-            const float inverse = reciprocal(1 - drawn), before = transmittance[p] * inverse, weight = before * drawn;
+            const float drawn = alphas[i][p], inverse = reciprocal(1 - drawn);
+            const float before = transmittance[p] * inverse, weight = before * drawn;
             const float value =
                 shade.w * g_red[p] + rest.x * g_green[p] + rest.y * g_blue[p] + shade.z * g_z[p] + g_coverage[p];
             // alpha times its gradient; none where it is clamped
-            const float v =
-                unclamped[i][p] <= ALPHA_MAX ? drawn * (before * value - behind[p] * inverse) : 0.0f;
+            const float v = drawn < ALPHA_MAX ? drawn * (before * value - behind[p] * inverse) : 0.0f;
             transmittance[p] = before, behind[p] += weight * value;
             const float vu = v * u, vy = v * dy;
-            s[0] += vu, s[1] += vy, s[2] += vu * u, s[3] += vu * dy, s[4] += vy * dy, s[5] += v;
-            s[6] += weight * g_z[p], s[7] += weight * g_red[p];
-            s[8] += weight * g_green[p], s[9] += weight * g_blue[p];
+            const float more[kSums] = {vu, vy, vu * u, vu * dy, vy * dy, v, weight * g_z[p], weight * g_red[p],
+                                       weight * g_green[p], weight * g_blue[p]};
+#pragma unroll
+            for (int k = 0; k < kSums; ++k) sums[kSums * i + k] = p == 0 ? more[k] : sums[kSums * i + k] + more[k];
           }
         }
         sum_over_lanes(sums, lane);
