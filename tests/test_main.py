@@ -353,7 +353,7 @@ def test_help_shows_every_key_with_its_default(capsys):
 
 def test_progress_goes_to_the_log_and_nothing_to_stdout(place, call, caplog):
     caplog.set_level(logging.INFO)
-    assert call("load=good.ply", "outdir=out", *TINY)[1] == ""
+    assert call("load=good.ply", "outdir=out", "--device", "cpu", *TINY)[1] == ""
     logged = "\n".join(record.getMessage() for record in caplog.records)
     for stage in ("start", "load", "density field", "isosurface", "clean mesh", "texture", "previews", "write files"):
         assert f"{stage}: " in logged
@@ -376,7 +376,7 @@ def start(arguments: list[str], folder: Path, **changes: str) -> subprocess.Comp
 def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path, call, monkeypatch):
     """The sample picture with the embedded prior's real weights, in this process and in a fresh, quiet one."""
     monkeypatch.chdir(tmp_path)
-    arguments = [*TINY, *TINY_FIT]
+    arguments = [*TINY, *TINY_FIT, "--device", "cpu"]
     assert call(*arguments, "outdir=here")[:2] == (0, "")
     # The number of threads is part of the promise: torch splits its sums by it. With one instead of two, splats are
     # measured to differ in the sixth digit.
