@@ -50,6 +50,8 @@ def geglu(x: Tensor) -> Tensor:
 
 def _has_kernels(x: Tensor) -> bool:
     half = x.dtype in (torch.float16, torch.bfloat16)
+    if torch.compiler.is_compiling():  # its own kernels take more together
+        return False
     return half and x.numel() > 0 and x.device.type == "cuda" and _available(x.device)
 
 

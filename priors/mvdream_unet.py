@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from priors.fused_ops import add_biased, geglu, group_norm
 from priors.mvdream_resampler import Resampler
 
 GROUPS = 32  # of every GroupNorm
@@ -72,11 +73,21 @@ class ResBlock(nn.Module):
         )
         same = channels == out_channels
         self.skip_connection = nn.Identity() if same else nn.Conv2d(channels, out_channels, 1)
+        self.last_bias: nn.Parameter | None = None  # of `fuse`
 
     def forward(self, x: Tensor, shift: Tensor) -> Tensor:
-        """x [B, C, H, W]; shift [B, out_channels]: emb_layers of the embedding."""
-        h = self.in_layers(x) + shift[:, :, None, None]
-        return self.skip_connection(x) + self.out_layers(h)
+        """x [B, C, H, W]; shift [B, out_channels]: emb_layers of the embedding, and the first convolution's bias."""
+        first, last = self.in_layers[2], self.out_layers[3]
+        h = F.conv2d(group_norm(x, self.in_layers[0], silu=True), first.weight, padding=1)
+        h = F.conv2d(group_norm(h, self.out_layers[0], silu=True, shift=shift), last.weight, padding=1)
+        if isinstance(self.skip_connection, nn.Conv2d):
+            x = F.conv2d(x, self.skip_connection.weight)
+        return add_biased(x, h, self.last_bias)
+
+    def fuse(self) -> None:
+        """One bias for the sum at the end."""
+        biases = [layer.bias for layer in (self.out_layers[3], self.skip_connection) if isinstance(layer, nn.Conv2d)]
+        self.last_bias = nn.Parameter(sum(biases).detach(), requires_grad=False)
 
 
 class SelfAttention(nn.Module):
@@ -138,8 +149,7 @@ class GatedLinear(nn.Module):
         self.proj = nn.Linear(dim, 2 * inner)
 
     def forward(self, x: Tensor) -> Tensor:
-        value, gate = self.proj(x).chunk(2, dim=-1)
-        return value * F.gelu(gate)
+        return geglu(self.proj(x))
 
 
 class FeedForward(nn.Module):
@@ -180,7 +190,7 @@ class SpatialTransformer(nn.Module):
     def forward(self, x: Tensor, views: int, contexts: Iterator[KeyValues]) -> Tensor:
         """x [b views, C, H, W]; the next of `contexts` is each block's own."""
         b, c, h, w = x.shape
-        tokens = self.norm(x).permute(0, 2, 3, 1).reshape(b // views, views * h * w, c)
+        tokens = group_norm(x, self.norm).permute(0, 2, 3, 1).reshape(b // views, views * h * w, c)
         tokens = self.proj_in(tokens)
         for block in self.transformer_blocks:
             tokens = block(tokens, next(contexts))
@@ -281,9 +291,10 @@ class MultiViewUNet(nn.Module):
 
         blocks = [part for part in self._in_order() if isinstance(part, ResBlock)]
         self.shift_weight = join([block.emb_layers[1].weight for block in blocks])
-        self.shift_bias = join([block.emb_layers[1].bias for block in blocks])
+        self.shift_bias = join([block.emb_layers[1].bias + block.in_layers[2].bias for block in blocks])
         self._shift_sizes = [block.emb_layers[1].out_features for block in blocks]
         for block in blocks:
+            block.fuse()
             del block.emb_layers
         transformers = [part for part in self._in_order() if isinstance(part, SpatialTransformer)]
         attentions = [block.attn2 for part in transformers for block in part.transformer_blocks]
@@ -358,7 +369,8 @@ class MultiViewUNet(nn.Module):
         x = through(self.middle_block, x)
         for layer in self.output_blocks:
             x = through(layer, torch.cat([x, skips.pop()], dim=1))
-        return self.out(x).reshape(b, views, *latents.shape[2:]).to(latents.dtype)
+        noise = self.out[2](group_norm(x, self.out[0], silu=True))
+        return noise.reshape(b, views, *latents.shape[2:]).to(latents.dtype)
 
 
 def time_features(steps: Tensor, dim: int, longest: float = 10_000.0) -> Tensor:
