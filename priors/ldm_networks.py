@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from config import PriorConfig
+from errors import BackendUnavailable
 from priors.graphs import GraphedCall
 
 logger = logging.getLogger(__name__)
@@ -52,6 +55,8 @@ class Runtime:
         on_gpu = device.type == "cuda"
         auto = torch.float16 if on_gpu else torch.float32
         dtype = auto if config.precision == "auto" else PRECISIONS[config.precision]
+        if config.compile:
+            _require_compiler()
         runtime = cls(device, dtype, graphs=on_gpu, compiled=config.compile, fused=on_gpu and not config.compile)
         if on_gpu:
             scale = dtype.itemsize / 2
@@ -180,6 +185,13 @@ def free_gb(device: torch.device, limit_gb: float = 0.0) -> float:
     reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     available = (free + reserved) / 1e9
     return min(available, limit_gb) if limit_gb > 0 else available
+
+
+def _require_compiler() -> None:
+    """torch.compile writes C and C++; better said before the work than from its depths."""
+    candidates = [os.environ.get("CC"), "cc", "gcc", "clang"]
+    if not any(name and shutil.which(name) for name in candidates):
+        raise BackendUnavailable("prior.compile=true needs a C compiler: $CC, cc, gcc and clang are not there")
 
 
 def _short(dtype: torch.dtype) -> str:

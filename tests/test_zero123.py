@@ -366,6 +366,14 @@ def test_little_memory_means_parts_and_the_same_views(folder, caplog):
         torch.testing.assert_close(result, results[0], rtol=0, atol=1e-4)
 
 
+def test_compiling_without_a_compiler_is_one_line(folder, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    config = PriorConfig(name="zero123", variant="zero123-xl", weights=str(folder), compile=True)
+    with pytest.raises(UserError, match="prior.compile=true needs a C compiler"):
+        Zero123Prior(config, CPU)
+
+
 def test_torchvision_is_not_imported(folder):
     """transformers' own image processors would."""
     made(folder).set_source(picture(), 0.0)
