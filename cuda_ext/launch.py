@@ -1,6 +1,7 @@
 """Kernels of one file, loaded for one device, launched on torch's current stream."""
 
 import functools
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,9 @@ from errors import UserError
 
 Dim = int | tuple[int, ...]
 
+_MOST_CONFIGS = 4096  # shapes of launches that are remembered for a file of kernels
+_contexts = threading.local()
+
 
 class KernelModule:
     """The kernels of kernels/<name>.cu on one device; made by `load_module`."""
@@ -23,8 +27,10 @@ class KernelModule:
         self.name = name
         self.device = device
         self._code = ObjectCode.from_cubin(compile_kernels(name, device_architecture(device), constants), name=name)
+        # What a launch needs besides its arguments is made once: it would take longer than the launch itself.
         self._kernels: dict[str, object] = {}
         self._streams: dict[int, object] = {}
+        self._configs: dict[tuple[Dim, Dim, int], object] = {}
 
     def launch(self, kernel: str, grid: Dim, block: Dim, *arguments, shared_bytes: int = 0) -> None:
         """Queue a kernel on torch's current stream of the device; returns at once, can be captured into a graph.
@@ -37,17 +43,30 @@ class KernelModule:
                 device; None as a null pointer; an int fits `int` and `long long`, a float is a `float`.
             shared_bytes: of dynamic shared memory, at most 48 KiB.
         """
-        from cuda.core import LaunchConfig, launch
-
         if 0 in (grid if isinstance(grid, tuple) else (grid,)):
             return
-        if kernel not in self._kernels:
-            with torch.cuda.device(self.device):
-                self._kernels[kernel] = self._code.get_kernel(kernel)
-        config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
         values = [self._argument(kernel, i, argument) for i, argument in enumerate(arguments)]
-        with torch.cuda.device(self.device):
-            launch(self._stream(), config, self._kernels[kernel], *values)
+        if torch.cuda.current_device() == self.device.index:
+            self._launch(kernel, grid, block, values, shared_bytes)
+        else:
+            with torch.cuda.device(self.device):
+                self._launch(kernel, grid, block, values, shared_bytes)
+
+    def _launch(self, kernel: str, grid: Dim, block: Dim, values: list, shared_bytes: int) -> None:
+        """Launch, with the device already the current one."""
+        from cuda.core import LaunchConfig, launch
+
+        _bind_context(self.device.index)
+        entry = self._kernels.get(kernel)
+        if entry is None:
+            entry = self._kernels[kernel] = self._code.get_kernel(kernel)
+        shape = (grid, block, shared_bytes)
+        config = self._configs.get(shape)
+        if config is None:
+            if len(self._configs) >= _MOST_CONFIGS:
+                self._configs.clear()
+            config = self._configs[shape] = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
+        launch(self._stream(), config, entry, *values)
 
     def _argument(self, kernel: str, index: int, value):
         if isinstance(value, Tensor):
@@ -64,9 +83,25 @@ class KernelModule:
         from cuda.core import Stream
 
         handle = torch.cuda.current_stream(self.device).cuda_stream
-        if handle not in self._streams:
-            self._streams[handle] = Stream.from_handle(handle)
-        return self._streams[handle]
+        stream = self._streams.get(handle)
+        if stream is None:
+            stream = self._streams[handle] = Stream.from_handle(handle)
+        return stream
+
+
+def _bind_context(index: int) -> None:
+    """Make the device's context current for the driver, once a thread.
+
+    torch selects devices through the CUDA runtime, which gives a new thread its context at its first call of the
+    runtime; autograd's worker threads may come to a launch before that, and the driver then finds none. Where a thread
+    has more than one device, torch's own switch keeps the driver's context right from then on.
+    """
+    bound = _contexts.__dict__.setdefault("bound", set())
+    if index not in bound:
+        from cuda.core import Device
+
+        Device(index).set_current()
+        bound.add(index)
 
 
 def load_module(name: str, device: torch.device, **constants: Constant) -> KernelModule:
