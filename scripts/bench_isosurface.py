@@ -33,7 +33,7 @@ from mesh_extract.isosurface_cuda import NODE_DISTANCE, marching_cubes_cuda, mar
 from scenes import shell  # noqa: E402
 from splat_ply import read_gaussians, write_gaussians  # noqa: E402
 
-ISO = 0.3
+ISO = 0.3125  # exact in single precision, to which PyMCubes rounds its threshold
 FILE_RESOLUTION = 128
 
 
