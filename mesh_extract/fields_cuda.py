@@ -24,7 +24,7 @@ KERNEL_CONSTANTS = {"CUTOFF": CUTOFF, "SMALLEST_SCALE": SMALLEST_SCALE}
 _THREADS = 256
 _CELL = 16  # nodes along a side of what shares a list
 _REGIONS = 512
-_TILE_BYTES = 4 * 8**3
+_TILE_NODES = 8**3
 _PARAMETERS = ("means", "quats", "log_scales", "logit_opacities")
 
 _MOST_GAUSSIANS = 1 << 24  # of a call: their numbers share 32 bits with the tiles of a cell
@@ -72,6 +72,13 @@ def extract_fields_cuda(gaussians: Gaussians, grid: GridSpec) -> Tensor:
         ) from error
 
 
+def count_pairs(gaussians: Gaussians, grid: GridSpec) -> int:
+    """How many values of a Gaussian at a node `extract_fields_cuda` evaluates: for benchmarks."""
+    parameters = [as_kernels_read(getattr(gaussians, name)) for name in _PARAMETERS]
+    density = torch.empty(grid.shape, dtype=torch.float32, device=gaussians.means.device)
+    return _launch(parameters, grid, density, 1, 1, capturing=False)[3] * _TILE_NODES
+
+
 def as_kernels_read(value: Tensor) -> Tensor:
     """The tensor itself if it is float32 and contiguous, as a rule; else a copy that is."""
     return value if value.dtype == torch.float32 and value.is_contiguous() else value.to(torch.float32).contiguous()
@@ -93,7 +100,7 @@ def _fill(parameters: list[Tensor], grid: GridSpec, density: Tensor) -> None:
         needed = _launch(parameters, grid, density, entries, slots, capturing)
         if needed is None:
             return
-        needed_entries, needed_slots, faults = needed
+        needed_entries, needed_slots, faults, _ = needed
         if faults:
             names = [name for bit, name in enumerate(_PARAMETERS) if faults >> bit & 1]
             raise UserError(f"gaussians.{', gaussians.'.join(names)} holds values that are not finite")
@@ -121,8 +128,8 @@ def _middle(grid: GridSpec) -> int | None:
 
 def _launch(
     parameters: list[Tensor], grid: GridSpec, density: Tensor, entries: int, slots: int, capturing: bool
-) -> tuple[int, int, int] | None:
-    """Queue one attempt: entries and slots that it needed, and its faults; None if the host cannot wait."""
+) -> tuple[int, int, int, int] | None:
+    """Queue one attempt: entries and slots that it needed, faults, pairs; None if the host cannot wait."""
     device, count = density.device, len(parameters[0])
     size_x, size_y, size_z = grid.shape
     first_cell = grid.first_x // _CELL
@@ -136,7 +143,7 @@ def _launch(
     segments = entries // 1024 + cells
     # One block of memory; a place in it is a number, which costs less than a view.
     sizes = (64 * count, 8 * count, 4 * _REGIONS * words, words, 64)
-    sizes += (4 * entries, 16 * segments, 128 * segments, 4 * slots, 4 * slots, _TILE_BYTES * slots)
+    sizes += (4 * entries, 16 * segments, 128 * segments, 4 * slots, 4 * slots, 4 * _TILE_NODES * slots)
     places, total = [], 0
     for size in sizes:
         places.append(total)
@@ -169,8 +176,7 @@ def _launch(
         return None
     if binned is not None:
         binned.synchronize()
-    needed_entries, needed_slots, found = status.tolist()
-    return needed_entries, needed_slots, found
+    return tuple(status.tolist())
 
 
 @functools.lru_cache(maxsize=16)
@@ -182,9 +188,9 @@ def grid_doubles(grid: GridSpec) -> tuple:
 
 
 def _status_in_host_memory(device: torch.device) -> Tensor:
-    """Three numbers in page-locked memory of this thread, which kernels write to."""
+    """Four numbers in page-locked memory of this thread, which kernels write to."""
     if not hasattr(_host, "status"):
-        _host.status = torch.empty(3, dtype=torch.int64, pin_memory=device.type == "cuda")
+        _host.status = torch.empty(4, dtype=torch.int64, pin_memory=device.type == "cuda")
     return _host.status
 
 

@@ -16,7 +16,16 @@ from mesh_extract.grid import GridSpec
 from mesh_extract.support import CUTOFF, precision_factors
 from scenes import mixed, shell
 
-NAMES = ["cpu", "numba"]
+ON_GPU = ["cuda-coeff", "cuda-fused", "cuda"]
+LOOPS = ["cpu", "cuda-coeff"]  # which torch adds up, in an order that depends on the block
+
+
+@pytest.fixture(params=["cpu", "numba", *(pytest.param(name, marks=pytest.mark.gpu) for name in ON_GPU)])
+def backend(request) -> str:
+    """A backend by name; those of a GPU take the Gaussians there and bring the field back."""
+    if request.param in ON_GPU:
+        request.getfixturevalue("cuda")
+    return request.param
 
 
 def one(scales, opacity=1.0, mean=(0.0, 0.0, 0.0), quat=(1.0, 0.0, 0.0, 0.0)) -> Gaussians:
@@ -34,7 +43,6 @@ def case(n: int, resolution: int):
     return gaussians, grid, extract_fields_exact(gaussians, grid), extract_fields_exact(gaussians, grid, CUTOFF)
 
 
-@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize(("n", "resolution"), [(300, 17), (3000, 17), (1500, 64), (300, 100)])
 def test_backends_match_float64(backend, n, resolution):
     gaussians, grid, (exact, _), (cut, slack) = case(n, resolution)
@@ -46,7 +54,6 @@ def test_backends_match_float64(backend, n, resolution):
     assert ((field - cut).abs() <= 2e-5 + 2e-6 * cut + slack).all()
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_needles_and_blobs_match_float64(backend):
     gaussians, grid = seeded(200, mixed), GridSpec((-0.9, -1.0, -0.7), 0.05, (37, 41, 30))
     cut, slack = extract_fields_exact(gaussians, grid, CUTOFF)
@@ -54,7 +61,6 @@ def test_needles_and_blobs_match_float64(backend):
     assert ((field - cut).abs() <= 2e-5 + 2e-6 * cut + slack).all()
 
 
-@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("block_size", [1, 5, 64])
 def test_result_does_not_depend_on_the_tiling(backend, block_size):
     gaussians, grid = seeded(200), GridSpec.cube(-1, 1, 19)
@@ -64,7 +70,6 @@ def test_result_does_not_depend_on_the_tiling(backend, block_size):
     assert (extract_fields(gaussians, grid, backend) - other).abs().max() <= 2e-5
 
 
-@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("resolution", [2, 3, 16, 33])
 def test_a_ball_has_its_full_volume(backend, resolution):
     """sigma = 0.2 keeps its whole integral: no support is cut short (published loops kept 62 %)."""
@@ -76,7 +81,6 @@ def test_a_ball_has_its_full_volume(backend, resolution):
         assert integral == pytest.approx((2 * math.pi) ** 1.5 * 0.2**3, rel=1e-3)
 
 
-@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("sigma", [1e-6, 1e-5, 1e-4, 1e-2, 1.0, 10.0])
 def test_every_size_has_its_own_width(backend, sigma):
     """One standard deviation off the middle the value is exp(-1/2), whatever the size: no determinant is padded."""
@@ -88,7 +92,6 @@ def test_every_size_has_its_own_width(backend, sigma):
     assert (values - expected).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_a_disk_a_million_times_wider_than_thick_keeps_its_shape(backend):
     quat = torch.nn.functional.normalize(torch.tensor([0.9, 0.2, -0.3, 0.1]), dim=0)
     gaussians = one([1.0, 1.0, 1e-6], quat=tuple(quat.tolist())).double()
@@ -111,14 +114,12 @@ def test_factors_reproduce_the_inverse_covariance():
     assert (identity - torch.eye(3)).abs().max() <= 1e-8
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_zero_quaternion_is_the_identity(backend):
     grid = GridSpec.cube(-0.2, 0.8, 17)
     odd = extract_fields(one((0.05, 0.1, 0.15), mean=(0.3, 0.3, 0.3), quat=(0.0, 0.0, 0.0, 0.0)), grid, backend)
     assert torch.equal(odd, extract_fields(one((0.05, 0.1, 0.15), mean=(0.3, 0.3, 0.3)), grid, backend))
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_properties_of_the_sum(backend):
     gaussians, grid = seeded(100), GridSpec.cube(-1, 1, 20)
     field = extract_fields(gaussians, grid, backend)
@@ -129,7 +130,6 @@ def test_properties_of_the_sum(backend):
         assert (other - field).abs().max() <= 2e-5  # one contribution at the cut-off may fall on the other side
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_contributions_below_the_cutoff_count_as_nothing(backend):
     grid = GridSpec.cube(-1, 1, 21)  # sigma .2: the cut-off lies at .2 sqrt(2 ln 1e5) = .9597
     field = extract_fields(one(0.2), grid, backend)
@@ -138,7 +138,6 @@ def test_contributions_below_the_cutoff_count_as_nothing(backend):
     assert (extract_fields(one(0.2, opacity=2e-6), grid, backend) == 0).all()
 
 
-@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize(("resolution", "n"), [(2, 1), (17, 0), (100, 50)])
 def test_any_size_runs(backend, resolution, n):
     field = extract_fields(seeded(n), GridSpec.cube(-1, 1, resolution), backend)
@@ -151,7 +150,6 @@ def test_many_gaussians_run():
     assert torch.isfinite(field).all() and field.max() > 1
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_layout_and_precision_of_the_inputs(backend):
     gaussians, grid = seeded(60), GridSpec.cube(-1, 1, 16)
     field = extract_fields(gaussians, grid, backend)
@@ -166,7 +164,6 @@ def test_layout_and_precision_of_the_inputs(backend):
     assert torch.equal(coarse, extract_fields(half.to(torch.float32), grid, backend))
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_arguments_stay_as_they_are(backend):
     gaussians = seeded(20)
     before = {name: value.clone() for name, value in gaussians.tensors().items()}
@@ -190,7 +187,7 @@ def test_auto_is_a_backend_and_unknown_ones_are_named():
     assert torch.equal(extract_fields(gaussians, grid), extract_fields(gaussians, grid, "numba"))
     with pytest.raises(UserError, match=r"^mesh.backend='opencl' is unknown; choose from auto, cpu, numba"):
         extract_fields(gaussians, grid, "opencl")
-    assert {"auto", "cpu", "numba"} <= set(BACKENDS)
+    assert set(BACKENDS) == {"auto", "cpu", "numba", *ON_GPU}
 
 
 @pytest.mark.parametrize("name", ["means", "quats", "log_scales", "logit_opacities"])
@@ -211,11 +208,9 @@ def test_coefficients_check_their_shapes():
             gaussian_3d_coeff(*bad)
 
 
-@pytest.mark.parametrize("backend", NAMES)
 def test_slabs_are_slices_of_the_whole_field(backend):
     gaussians, grid = seeded(300), GridSpec((-0.9, -1.0, -0.8), 0.07, (29, 25, 23))
     whole = extract_fields(gaussians, grid, backend)
     for start, stop in ((0, 2), (3, 20), (20, 29)):
         slab = extract_fields(gaussians, grid.slab(start, stop), backend)
-        # torch adds the loops' float32 values in an order that depends on the block.
-        assert (slab - whole[start:stop]).abs().max() <= (2e-6 if backend == "cpu" else 0)
+        assert (slab - whole[start:stop]).abs().max() <= (2e-6 if backend in LOOPS else 0)

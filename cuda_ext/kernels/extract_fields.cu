@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
     int4* __restrict__ items,                              // out: tile, segment, first slot or -1, part
     int* __restrict__ arrived, int* __restrict__ parts, long long slot_capacity,  // [slot_capacity] out
     Counter* __restrict__ counters,
-    long long* __restrict__ status) {  // [3] out, the host's memory: entries and slots asked for, faults
+    long long* __restrict__ status) {  // [4] out, the host's memory: entries, slots, faults, pairs of Gaussian and tile
   constexpr int kWords = 4 * kThreads;  // taken at a time: a quad a thread
   constexpr int kHits = 2048;
   __shared__ unsigned short hits[kHits];       // Gaussians whose box holds the cell, counted from the first of kWords
@@ -181,6 +181,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
 
   int turn = 0, staged_count = 0, segment_count = 0, previous = -1;
   unsigned seen = 0;
+  int pairs = 0;  // of a Gaussian and a tile, this thread's
   bool fits = true;  // thread 0's, as previous is
 
   // Write the staged entries as one segment of the cell's list.
@@ -237,6 +238,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
           const unsigned reached = tiles_reached(records[gaussian], first_cell + cell_x, cell_y, cell_z);
           if (reached) entry = gaussian << 8 | reached;
           seen |= reached;
+          pairs += __popc(reached);
         }
         int kept_count;
         const int rank = block_rank(entry != 0, warp_counts[turn], kept_count);
@@ -249,6 +251,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
     }
   }
   if (staged_count) flush();
+  if (segment_count) {
+    int cell_pairs;
+    block_scan(pairs, warp_counts[turn], cell_pairs);
+    if (threadIdx.x == 0) atomicAdd(&counters[kPairs], (Counter)cell_pairs);
+  }
   if (seen) atomicOr(&shared_seen, (int)seen);
   __syncthreads();
 
@@ -286,6 +293,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
       status[0] = (long long)atomicAdd(&counters[kEntries], (Counter)0);
       status[1] = (long long)atomicAdd(&counters[kSlots], (Counter)0);
       status[2] = shared_seen;
+      status[3] = (long long)atomicAdd(&counters[kPairs], (Counter)0);
     }
   }
 }

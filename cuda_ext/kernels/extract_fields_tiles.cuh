@@ -13,7 +13,7 @@ constexpr int kSegment = 2048;  // entries of a list that are summed in one piec
 constexpr unsigned kAll = 0xffffffffu;
 
 // Counters of a call, 64 bits each, zeroed by prepare().
-enum { kEntries, kSegments, kItems, kSlots, kBlocksDone, kNextItem, kCounters };
+enum { kEntries, kSegments, kItems, kSlots, kPairs, kBlocksDone, kNextItem, kCounters };
 
 using Counter = unsigned long long;
 
