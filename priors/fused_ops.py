@@ -24,8 +24,8 @@ _MOST_CHANNELS = 4096  # of the kernels' shared memory
 def group_norm(x: Tensor, norm: nn.GroupNorm, silu: bool = False, shift: Tensor | None = None) -> Tensor:
     """norm(x + shift), then SiLU if asked for; pictures x [N, C, H, W], shift [N, C]."""
     fits = norm.weight.dtype == x.dtype and x.shape[1] % _VECTOR == 0 and x.shape[1] <= _MOST_CHANNELS
-    if fits and _has_kernels(x) and x.is_contiguous(memory_format=torch.channels_last):
-        return _group_norm(x, norm, silu, shift)
+    if fits and _has_kernels(x):
+        return _group_norm(x.contiguous(memory_format=torch.channels_last), norm, silu, shift)
     if shift is not None:
         x = x + shift[:, :, None, None]
     x = F.group_norm(x, norm.num_groups, norm.weight, norm.bias, norm.eps)
@@ -35,8 +35,8 @@ def group_norm(x: Tensor, norm: nn.GroupNorm, silu: bool = False, shift: Tensor 
 def add_biased(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
     """a + b + bias of pictures [N, C, H, W], bias [C]."""
     alike = a.shape == b.shape and a.dtype == b.dtype == bias.dtype and a.shape[1] % _VECTOR == 0
-    if alike and _has_kernels(a) and all(t.is_contiguous(memory_format=torch.channels_last) for t in (a, b)):
-        return _add_biased(a, b, bias)
+    if alike and _has_kernels(a):
+        return _add_biased(*(t.contiguous(memory_format=torch.channels_last) for t in (a, b)), bias)
     return a + b + bias[:, None, None]
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 # Free GPU memory, GB, above which all views run at once, and above which the networks stay on the GPU.
-ALL_AT_ONCE_GB, RESIDENT_GB = 6.0, 4.0
+ALL_AT_ONCE_GB, RESIDENT_GB = 6.0, 3.0
 
 
 class Zero123Prior(LatentPrior):
