@@ -2,6 +2,7 @@
 
     python scripts/bench_prior.py write /tmp/weights                 # a random checkpoint in the public layout, 2.5 GB
     python scripts/bench_prior.py networks /tmp/weights              # calls of UNet and VAE, eager and as CUDA graphs
+    python scripts/bench_prior.py networks /tmp/weights --kernels 10 # and which kernels take the time
     python scripts/bench_prior.py jobs /tmp/weights --jobs 3         # one process: the first job, then warm ones
     python scripts/bench_prior.py jobs /tmp/weights --plain          # the same, run plainly (scripts/plain_run.py)
     python scripts/bench_prior.py cold /tmp/weights                  # a process of its own, from its start
@@ -48,6 +49,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="run plainly: what the speed-up is measured against")
     parser.add_argument("--memory-gb", type=float, default=0.0, help="GPU memory that the process may take; 0: all")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--kernels", type=int, default=0, help="list that many of the kernels that take most time")
     parser.add_argument("--size", default="full", choices=("full", "tiny"), help="of a checkpoint that is written")
     options = parser.parse_intermixed_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
@@ -172,11 +174,13 @@ def time_networks(options: argparse.Namespace) -> None:
         steps = torch.full((views,), 501.0, device=device)
         return tensors(views, 4, size, size), tensors(views, 4, size, size), steps, tensors(views, 1, token)
 
-    manners = {"eager": {}, "graph": {"graphs": True}, "fused graph": {"graphs": True, "fused": True}}
+    manners = {"eager": {}, "graph": {"graphs": True}, "fused": {"graphs": True, "fused": True}}
+    manners["fused, convolutions chosen by trial"] = manners["fused"]
     if any(override == "prior.compile=true" for override in options.overrides):
         manners["compiled"] = {"graphs": True, "compiled": True}
     expected: dict[str, torch.Tensor] = {}
     for manner, settings in manners.items():
+        torch.backends.cudnn.benchmark = manner.endswith("trial")
         prior = Zero123Prior(config, device, Runtime(device, half, **settings))
         side, token = prior.image_size // 8, prior.projection.out_features
         calls: list[tuple[str, Network, object, tuple, int]] = [
@@ -201,6 +205,24 @@ def time_networks(options: argparse.Namespace) -> None:
                 f"{rate:.0f} TFLOP/s, differs by {error:.0e}",
                 flush=True,
             )
+        if options.kernels and manner == "fused" and device.type == "cuda":
+            for name, network, method, inputs, _ in calls[1:]:
+                list_kernels(name, lambda: network.run(method, *inputs), options.kernels)  # noqa: B023
+    torch.backends.cudnn.benchmark = False
+
+
+def list_kernels(name: str, call, count: int) -> None:
+    """The kernels of one call that take most of its time."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        call()
+        torch.cuda.synchronize()
+    events = sorted(profiler.key_averages(), key=lambda event: -event.self_device_time_total)
+    total_us = sum(event.self_device_time_total for event in events)
+    print(f"{name}: {sum(event.count for event in events)} kernels, {total_us / 1e3:.2f} ms on the GPU")
+    for event in events[:count]:
+        print(f"    {event.self_device_time_total / 1e3:6.2f} ms {event.count:5d} x {event.key[:90]}")
 
 
 def timed_ms(call, device: torch.device, repeats: int = 20) -> list[float]:
