@@ -199,12 +199,9 @@ def time_networks(options: argparse.Namespace) -> None:
                 continue
             times_ms = timed_ms(lambda: network.run(method, *inputs), device)  # noqa: B023  (called at once)
             median = statistics.median(times_ms)
-            rate = TFLOP[name.split(",")[0]] * views / median * 1e3
-            print(
-                f"{manner}: {name}: {median:.2f} ms ({min(times_ms):.2f} to {max(times_ms):.2f}), "
-                f"{rate:.0f} TFLOP/s, differs by {error:.0e}",
-                flush=True,
-            )
+            rate = f", {TFLOP[name.split(',')[0]] * views / median * 1e3:.0f} TFLOP/s" if side == 32 else ""
+            spread = f"({min(times_ms):.2f} to {max(times_ms):.2f})"
+            print(f"{manner}: {name}: {median:.2f} ms {spread}{rate}, differs by {error:.0e}", flush=True)
         if options.kernels and manner == "fused" and device.type == "cuda":
             for name, network, method, inputs, _ in calls[1:]:
                 list_kernels(name, lambda: network.run(method, *inputs), options.kernels)  # noqa: B023
