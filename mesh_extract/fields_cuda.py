@@ -169,7 +169,7 @@ def _launch(
     binned = None if capturing else _mark(device)
     module.launch(
         "evaluate_tiles", _BLOCKS_A_PROCESSOR * _processors(device), _THREADS,
-        records, lists, entries, segment, items, arrived, parts, slots, partials, counters,
+        records, lists, entries, items, arrived, parts, slots, partials, counters,
         first_cell, cells_y, cells_z, *nodes, density,
     )  # fmt: skip
     if status is None:

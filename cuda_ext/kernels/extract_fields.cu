@@ -15,6 +15,7 @@
 // Bits beside the 9 bits of each coordinate in a packed triple: what is left of them tells if a difference is negative.
 constexpr unsigned kGuards = 1u << 9 | 1u << 19 | 1u << 29;
 constexpr int kLargestPacked = 511;
+constexpr int kLengthBits = 12;  // of an item: kSegment fits
 constexpr double kNarrow = 2.0;  // l5^2 above which a column could begin with a value that is 0 in single precision
 constexpr double kSlenderest = 1e3;  // ratio of deviations from which on single precision cannot decide on tiles
 
@@ -70,7 +71,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) prepare(
   const int i = blockIdx.x * kThreads + threadIdx.x;
   const GridPlace grid = {{lower_x, lower_y, lower_z}, voxel_size};
   bool bad_mean = false, bad_quat = false, bad_scale = false, bad_logit = false;
-  unsigned in_x = 0, in_y = 0, in_z = 0;  // the regions that the box meets, a bit each
+  // One word a warp and region, gathered in shared memory so that a block writes whole sectors.
+  __shared__ uint4 rows[kRegions * kWarps / 4];
+  for (int part = threadIdx.x; part < kRegions * kWarps / 4; part += kThreads) rows[part] = uint4{0, 0, 0, 0};
+  __syncthreads();
   if (i < count) {
     const float* mean_in = means + 3ll * i;
     const float* quat_in = quats + 4ll * i;
@@ -88,9 +92,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) prepare(
                        cells_met(shape.mean[2], shape.half[2], 0, cells_z, first[2], last[2]);
     if (meets) {
       const int size_x = region_size(cells_x), size_y = region_size(cells_y), size_z = region_size(cells_z);
-      in_x = (2u << last[0] / size_x) - (1u << first[0] / size_x);
-      in_y = (2u << last[1] / size_y) - (1u << first[1] / size_y);
-      in_z = (2u << last[2] / size_z) - (1u << first[2] / size_z);
+      for (int x = first[0] / size_x; x <= last[0] / size_x; ++x)
+        for (int y = first[1] / size_y; y <= last[1] / size_y; ++y)
+          for (int z = first[2] / size_z; z <= last[2] / size_z; ++z)
+            atomicOr(reinterpret_cast<unsigned*>(rows) + ((x * kSplit + y) * kSplit + z) * kWarps + warp, 1u << lane);
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) first[axis] >>= box_shift, last[axis] >>= box_shift;
 
@@ -122,20 +127,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) prepare(
                     (__any_sync(kAll, bad_scale) ? 4 : 0) | (__any_sync(kAll, bad_logit) ? 8 : 0);
   if (lane == 0) faults[blockIdx.x * kWarps + warp] = (unsigned char)fault;
 
-  // One word a warp and region, turned in shared memory so that a block writes whole sectors.
-  __shared__ uint4 rows[kRegions * kWarps / 4];
-  for (int xy = 0; xy < kSplit * kSplit; ++xy) {
-    const bool inside = in_x >> xy / kSplit & in_y >> xy % kSplit & 1;
-    unsigned word = 0;
-    if (__any_sync(kAll, inside)) {
-#pragma unroll
-      for (int k = 0; k < kSplit; ++k) {
-        const unsigned ballot = __ballot_sync(kAll, inside && in_z >> k & 1);
-        if (lane == k) word = ballot;
-      }
-    }
-    if (lane < kSplit) reinterpret_cast<unsigned*>(rows)[(xy * kSplit + lane) * kWarps + warp] = word;
-  }
   __syncthreads();
   for (int part = threadIdx.x; part < kRegions * kWarps / 4; part += kThreads)
     reinterpret_cast<uint4*>(bits + (part / 2) * (long long)words + blockIdx.x * kWarps)[part % 2] = rows[part];
@@ -160,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
     int first_x, int size_x, int size_y, int size_z,       // the nodes that are asked for
     unsigned* __restrict__ list, long long list_capacity,  // out: Gaussian << 8 | its tiles
     int4* __restrict__ segments,                           // out: place in list, length, next segment of the cell
-    int4* __restrict__ items,                              // out: tile, segment, first slot or -1, part
+    int4* __restrict__ items,                              // out: tile, place in list, length | part << 12, slot or -1
     int* __restrict__ arrived, int* __restrict__ parts, long long slot_capacity,  // [slot_capacity] out
     Counter* __restrict__ counters,
     long long* __restrict__ status) {  // [4] out, the host's memory: entries, slots, faults, pairs of Gaussian and tile
@@ -272,9 +263,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
         if (slot + segment_count <= slot_capacity) arrived[slot] = 0, parts[slot] = segment_count;
       }
       if (slot + segment_count <= slot_capacity || segment_count == 1) {
-        int segment = shared_first;
-        for (int part = 0; part < segment_count && segment >= 0; ++part, segment = segments[segment].z)
-          items[atomicAdd(&counters[kItems], (Counter)1)] = make_int4(tile, segment, (int)slot, part);
+        int next = shared_first;
+        for (int part = 0; part < segment_count && next >= 0; ++part) {
+          const int4 segment = segments[next];
+          next = segment.z;
+          items[atomicAdd(&counters[kItems], (Counter)1)] =
+              make_int4(tile, segment.x, segment.y | part << kLengthBits, (int)slot);
+        }
       }
     }
   }
@@ -298,8 +293,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
   }
 }
 
+// Two instructions; a condition around a sum is three. A value is at most 1, so the product is never of 0 and infinity.
 __device__ __forceinline__ void add(float& sum, float value) {
-  if (value >= CUTOFF) sum += value;
+  sum = fmaf(value, value >= CUTOFF ? 1.0f : 0.0f, sum);
 }
 
 // Add a Gaussian to the column's nodes 0 to 7: at node 4 + k its exponent is log2_row - (u + k l5)^2. From node to
@@ -330,8 +326,7 @@ __device__ __forceinline__ void add_narrow(float (&sum)[kTile], float log2_row, 
 
 extern "C" __global__ void __launch_bounds__(kThreads, 4) evaluate_tiles(
     const Record* __restrict__ records, const unsigned* __restrict__ list, long long list_capacity,
-    const int4* __restrict__ segments, const int4* __restrict__ items,
-    int* __restrict__ arrived, const int* __restrict__ parts, long long slot_capacity,
+    const int4* __restrict__ items, int* __restrict__ arrived, const int* __restrict__ parts, long long slot_capacity,
     float* __restrict__ partials,  // [slot_capacity, 8, 8, 8] sums of the segments of heavy tiles
     Counter* __restrict__ counters, int first_cell, int cells_y, int cells_z,
     int first_x, int size_x, int size_y, int size_z,
@@ -348,20 +343,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4) evaluate_tiles(
   const int column_x = lane >> 2, column_y = lane & 3;  // and column_y + 4
   const float x = column_x, y = column_y;
   int turn = 0;
+  long long fetched = blockIdx.x;  // thread 0's: the item after this one, asked for in time
   while (true) {
-    if (threadIdx.x == 0) shared_item = (long long)atomicAdd(&counters[kNextItem], (Counter)1);
+    if (threadIdx.x == 0) shared_item = fetched;
     __syncthreads();
     if (shared_item >= item_count) return;
     const int4 item = items[shared_item];
-    const int4 segment = segments[item.y];
+    if (threadIdx.x == 0) fetched = gridDim.x + (long long)atomicAdd(&counters[kNextItem], (Counter)1);
+    const int length = item.z & ((1 << kLengthBits) - 1), part = item.z >> kLengthBits, slot = item.w;
     const int tile_z = item.x % (2 * cells_z), row = item.x / (2 * cells_z);
     const int tile_y = row % (2 * cells_y), tile_x = row / (2 * cells_y);
     const int from_x = first_cell * kCell + tile_x * kTile, from_y = tile_y * kTile, from_z = tile_z * kTile;
     const int bit = (tile_x & 1) << 2 | (tile_y & 1) << 1 | (tile_z & 1);
-    const unsigned* entries = list + segment.x;
+    const unsigned* entries = list + item.y;
     float first[kTile] = {}, second[kTile] = {};  // columns (x, y) and (x, y + 4)
-    unsigned next = threadIdx.x < segment.y ? entries[threadIdx.x] : 0;
-    for (int base = 0; base < segment.y; base += kThreads) {
+    unsigned next = threadIdx.x < length ? entries[threadIdx.x] : 0;
+    for (int base = 0; base < length; base += kThreads) {
       const unsigned entry = next;
       const bool keep = entry >> bit & 1;
       int count;
@@ -377,7 +374,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4) evaluate_tiles(
         store[3 * rank + 2] = make_float4(g.log2_peak, -2.0f * g.l5, -g.l5 * g.l5, g.ratio);
       }
       __syncthreads();
-      next = base + kThreads + threadIdx.x < segment.y ? entries[base + kThreads + threadIdx.x] : 0;
+      next = base + kThreads + threadIdx.x < length ? entries[base + kThreads + threadIdx.x] : 0;
       for (int j = warp; j < count; j += kWarps) {
         const float4 a = store[3 * j], b = store[3 * j + 1], c = store[3 * j + 2];
         const float t = fmaf(a.x, x, a.y), log2_plane = fmaf(-t, t, c.x);
@@ -408,19 +405,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4) evaluate_tiles(
       const float2 part = reinterpret_cast<const float2*>(store)[w * (kTileNodes / 2) + threadIdx.x];
       sum.x += part.x, sum.y += part.y;
     }
-    if (item.z >= 0) {  // one of several segments: the block that ends last adds them up
-      float2* slots = reinterpret_cast<float2*>(partials) + (long long)item.z * (kTileNodes / 2) + threadIdx.x;
-      slots[item.w * (long long)(kTileNodes / 2)] = sum;
+    if (slot >= 0) {  // one of several segments: the block that ends last adds them up
+      float2* slots = reinterpret_cast<float2*>(partials) + (long long)slot * (kTileNodes / 2) + threadIdx.x;
+      slots[part * (long long)(kTileNodes / 2)] = sum;
       __threadfence();
       __syncthreads();
-      const int part_count = parts[item.z];
-      if (threadIdx.x == 0) is_last = atomicAdd(&arrived[item.z], 1) == part_count - 1;
+      const int part_count = parts[slot];
+      if (threadIdx.x == 0) is_last = atomicAdd(&arrived[slot], 1) == part_count - 1;
       __syncthreads();
       if (!is_last) continue;
       __threadfence();
       sum = make_float2(0.0f, 0.0f);
-      for (int part = 0; part < part_count; ++part) {
-        const float2 value = __ldcg(slots + part * (long long)(kTileNodes / 2));
+      for (int other = 0; other < part_count; ++other) {
+        const float2 value = __ldcg(slots + other * (long long)(kTileNodes / 2));
         sum.x += value.x, sum.y += value.y;
       }
     }
