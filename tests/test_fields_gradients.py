@@ -134,3 +134,15 @@ def test_odd_gaussians_have_finite_gradients():
     none = gaussians[:0].map(lambda value: value.detach().requires_grad_())
     extract_fields(none, GRID, "numba").sum().backward()
     assert none.means.grad.shape == (0, 3)
+
+
+def test_the_example_fits_gaussians_to_a_density():
+    from scripts.example_density_loss import ball, fit, overlap, torus
+
+    grid = GridSpec.cube(-1, 1, 20)
+    target = torus(grid, "cpu")
+    start = ball(100, torch.Generator().manual_seed(0))
+    losses, results = zip(*fit(start, target, grid, 25), strict=True)
+    # Measured: 0.0334 to 0.0006, and 0 to 91 % of the volume in common.
+    assert losses[-1] < 0.1 * losses[0]
+    assert overlap(extract_fields(results[-1], grid), target) > 0.75 > 2 * overlap(extract_fields(start, grid), target)
