@@ -30,7 +30,7 @@ _PARAMETERS = ("means", "quats", "log_scales", "logit_opacities")
 _MOST_GAUSSIANS = 1 << 24  # of a call: their numbers share 32 bits with the tiles of a cell
 _LARGEST_LIST = 1 << 28  # entries, 4 bytes each; a call that needs more is made in parts
 _FILLING_BLOCKS = 1024  # that set the field to 0
-_BLOCKS_A_PROCESSOR = 4  # of evaluate_tiles, as many as its registers allow
+_BLOCKS_A_PROCESSOR = 4  # of extract_fields_evaluate, as many as its registers allow
 
 _room: dict[tuple, tuple[int, int]] = {}  # (device, N, shape) -> entries and slots that calls have needed
 _host = threading.local()
@@ -157,18 +157,18 @@ def _launch(
     module = load_module("extract_fields", device, **KERNEL_CONSTANTS)
     nodes = grid.first_x, size_x, size_y, size_z
     module.launch(
-        "prepare", blocks + _FILLING_BLOCKS, _THREADS,
+        "extract_fields_prepare", blocks + _FILLING_BLOCKS, _THREADS,
         *parameters, count, *grid_doubles(grid), first_cell, cells_x, cells_y, cells_z, box_shift,
         records, boxes, bits, words, faults, counters, blocks, density, grid.node_count,
     )  # fmt: skip
     module.launch(
-        "bin_cells", cells, _THREADS,
+        "extract_fields_bin", cells, _THREADS,
         records, boxes, bits, words, faults, first_cell, cells_x, cells_y, cells_z, box_shift, *nodes,
         lists, entries, segment, items, arrived, parts, slots, counters, None if status is None else status.data_ptr(),
     )  # fmt: skip
     binned = None if capturing else _mark(device)
     module.launch(
-        "evaluate_tiles", _BLOCKS_A_PROCESSOR * _processors(device), _THREADS,
+        "extract_fields_evaluate", _BLOCKS_A_PROCESSOR * _processors(device), _THREADS,
         records, lists, entries, items, arrived, parts, slots, partials, counters,
         first_cell, cells_y, cells_z, *nodes, density,
     )  # fmt: skip

@@ -1,9 +1,9 @@
-// The density field in tiles of 8^3 nodes, in three launches and without the host:
-//   prepare         one thread a Gaussian: its record and box, and for each of 8^3 regions of the grid one bit, whether
-//                   the box meets it; further blocks zero the field
-//   bin_cells       one block a cell of 16^3 nodes: walks its region's bits, tests boxes, then ellipsoids against the
-//                   eight tiles, and writes the list of those that reach any, in the Gaussians' order
-//   evaluate_tiles  blocks take a tile that has Gaussians after the other; a thread holds two columns of 8 nodes
+// The density field in tiles of 8^3 nodes, in three launches and without the host. extract_fields_...
+//   prepare   one thread a Gaussian: its record and box, and for each of 8^3 regions of the grid one bit, whether the
+//             box meets it; further blocks zero the field
+//   bin       one block a cell of 16^3 nodes: walks its region's bits, tests boxes, then ellipsoids against the eight
+//             tiles, and writes the list of those that reach any, in the Gaussians' order
+//   evaluate  blocks take one tile that has Gaussians after the other; a thread holds two columns of 8 nodes
 // Lists are in the Gaussians' order and summed in pieces of fixed borders, so the result is the same bits in every run;
 // places of lists in memory and the order of tiles are not, and do not matter. Tiles without Gaussians are never
 // visited. A list too long for one block is summed in segments by several, the last of which adds them up in order.
@@ -11,12 +11,12 @@
 
 #include "extract_fields_tiles.cuh"
 #include "gaussian_shape.cuh"
+#include "extract_fields_columns.cuh"
 
 // Bits beside the 9 bits of each coordinate in a packed triple: what is left of them tells if a difference is negative.
 constexpr unsigned kGuards = 1u << 9 | 1u << 19 | 1u << 29;
 constexpr int kLargestPacked = 511;
 constexpr int kLengthBits = 12;  // of an item: kSegment fits
-constexpr double kNarrow = 2.0;  // l5^2 above which a column could begin with a value that is 0 in single precision
 constexpr double kSlenderest = 1e3;  // ratio of deviations from which on single precision cannot decide on tiles
 
 
@@ -47,7 +47,7 @@ __device__ bool cells_met(double middle, double half, int first_cell, int cells,
   return true;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) prepare(
+extern "C" __global__ void __launch_bounds__(kThreads) extract_fields_prepare(
     const float* __restrict__ means,       // [count, 3] world units
     const float* __restrict__ quats,       // [count, 4] of any length
     const float* __restrict__ log_scales,  // [count, 3]
@@ -144,7 +144,7 @@ __device__ __forceinline__ unsigned keep_boxes(unsigned word, const uint2* __res
   return kept;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
+extern "C" __global__ void __launch_bounds__(kThreads) extract_fields_bin(
     const Record* __restrict__ records, const uint2* __restrict__ boxes, const unsigned* __restrict__ bits, int words,
     const unsigned char* __restrict__ faults,
     int first_cell, int cells_x, int cells_y, int cells_z, int box_shift,
@@ -293,38 +293,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) bin_cells(
   }
 }
 
-// Two instructions; a condition around a sum is three. A value is at most 1, so the product is never of 0 and infinity.
-__device__ __forceinline__ void add(float& sum, float value) {
-  sum = fmaf(value, value >= CUTOFF ? 1.0f : 0.0f, sum);
-}
-
-// Add a Gaussian to the column's nodes 0 to 7: at node 4 + k its exponent is log2_row - (u + k l5)^2. From node to
-// node the value changes by a factor, and that factor by `ratio`: three powers of two instead of eight. Where l5^2 is
-// at most kNarrow, a column with any node above the cut-off has at least 2^-126 at node 4; in all others the bounded
-// factors keep every product below what it should be, and so below the cut-off, and none becomes 0 times infinity.
-__device__ __forceinline__ void add_wide(
-    float (&sum)[kTile], float log2_row, float u, float minus_2_l5, float minus_l5_squared, float ratio) {
-  const float middle = power_of_two(fmaf(-u, u, log2_row));
-  float up = power_of_two(fminf(fmaf(minus_2_l5, u, minus_l5_squared), 100.0f));
-  float down = power_of_two(fminf(fmaf(-minus_2_l5, u, minus_l5_squared), 100.0f));
-  add(sum[4], middle);
-  float value = middle;
-#pragma unroll
-  for (int k = 5; k < kTile; ++k) value *= up, up *= ratio, add(sum[k], value);
-  value = middle;
-#pragma unroll
-  for (int k = 3; k >= 0; --k) value *= down, down *= ratio, add(sum[k], value);
-}
-
-__device__ __forceinline__ void add_narrow(float (&sum)[kTile], float log2_row, float u, float minus_2_l5) {
-#pragma unroll
-  for (int k = 0; k < kTile; ++k) {
-    const float at = fmaf(minus_2_l5, -0.5f * (k - 4), u);
-    add(sum[k], power_of_two(fmaf(-at, at, log2_row)));
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 4) evaluate_tiles(
+extern "C" __global__ void __launch_bounds__(kThreads, 4) extract_fields_evaluate(
     const Record* __restrict__ records, const unsigned* __restrict__ list, long long list_capacity,
     const int4* __restrict__ items, int* __restrict__ arrived, const int* __restrict__ parts, long long slot_capacity,
     float* __restrict__ partials,  // [slot_capacity, 8, 8, 8] sums of the segments of heavy tiles

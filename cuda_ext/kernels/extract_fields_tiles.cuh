@@ -12,7 +12,7 @@ constexpr int kRegions = kSplit * kSplit * kSplit;
 constexpr int kSegment = 2048;  // entries of a list that are summed in one piece
 constexpr unsigned kAll = 0xffffffffu;
 
-// Counters of a call, 64 bits each, zeroed by prepare().
+// Counters of a call, 64 bits each, zeroed by extract_fields_prepare.
 enum { kEntries, kSegments, kItems, kSlots, kPairs, kBlocksDone, kNextItem, kCounters };
 
 using Counter = unsigned long long;
