@@ -2,7 +2,7 @@
 
 import torch
 
-from cuda_ext.compile import compiler_version, nearest_architecture
+from cuda_ext.compile import compiler_identity, nearest_architecture
 from errors import BackendUnavailable
 
 
@@ -13,7 +13,7 @@ def why_unavailable(device: torch.device | None = None) -> str | None:
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} finds no CUDA device: {_first_line_of_initialisation()}"
     try:
-        compiler_version()
+        compiler_identity()
         device_architecture(device)
     except BackendUnavailable as error:
         return str(error)

@@ -5,6 +5,7 @@ NVRTC needs neither nvcc nor a C++ compiler, takes about 0.1 s a file, and works
 
 import functools
 import hashlib
+import importlib.metadata
 import logging
 import math
 import time
@@ -21,6 +22,7 @@ KERNELS = Path(__file__).resolve().parent / "kernels"
 # What every kernel is tested to compile for, as the numbers in sm_75 ...: Turing, Ampere (A100, RTX 30), Ada, Hopper,
 # Blackwell (B200, RTX 50). Newer devices of the same major version run the code of the older ones.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+_TESTED_COMPILER = 13  # major version of CUDA: every NVRTC of it compiles for all of ARCHITECTURES
 _STANDARD = "c++17"
 _MACHINE_CODE = b"\x7fELF"  # how a cubin begins
 
@@ -45,7 +47,7 @@ def compile_kernels(name: str, architecture: int, constants: Mapping[str, Consta
     macros = {key: macro_text(value) for key, value in sorted((constants or {}).items())}
     source = (KERNELS / f"{name}.cu").read_text(encoding="utf-8")
     key = hashlib.sha256()
-    for part in (source, *_headers(), repr(macros), _STANDARD, str(architecture), compiler_version()):
+    for part in (source, *_headers(), repr(macros), _STANDARD, str(architecture), compiler_identity()):
         key.update(part.encode() + b"\0")
     file_name = f"{name}-sm_{architecture}-{key.hexdigest()[:20]}.cubin"
     code = _read_cached(file_name)
@@ -69,6 +71,41 @@ def macro_text(value: Constant) -> str:
     return f"({text})" if value < 0 else text  # `1 -MACRO` must not become a decrement
 
 
+def compiler_identity() -> str:
+    """What tells one NVRTC from another, such as "13.0.88"; it is loaded only where no installed package tells.
+
+    A process whose kernels are all in the cache so does without the library's 100 MB.
+
+    Raises:
+        BackendUnavailable: cuda-core, cuda-bindings or NVRTC is not there.
+    """
+    return _packaged_compiler() or compiler_version()
+
+
+@functools.cache
+def _packaged_compiler() -> str | None:
+    """Version of the installed package that cuda-bindings takes NVRTC from, None without one."""
+    _require_bindings()
+    try:
+        major = importlib.metadata.version("cuda-bindings").partition(".")[0]
+        # From CUDA 13 on the packages carry no version in their names.
+        package = "nvidia-cuda-nvrtc" if int(major) >= 13 else f"nvidia-cuda-nvrtc-cu{major}"
+        version = importlib.metadata.version(package)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+    return version if version.partition(".")[0] == major else None
+
+
+def _require_bindings() -> None:
+    try:
+        import cuda.bindings
+        import cuda.core  # noqa: F401  (asked for here, so that the message names it)
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"CUDA kernels need cuda-core and cuda-bindings ({error}): pip install cuda-core cuda-bindings"
+        ) from error
+
+
 @functools.cache
 def compiler_version() -> str:
     """NVRTC's version, such as "13.0".
@@ -76,14 +113,10 @@ def compiler_version() -> str:
     Raises:
         BackendUnavailable: cuda-core, cuda-bindings or NVRTC is not there.
     """
+    _require_bindings()
     try:
-        import cuda.core  # noqa: F401  (asked for here, so that the message names it)
         from cuda.bindings import nvrtc
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"CUDA kernels need cuda-core and cuda-bindings ({error}): pip install cuda-core cuda-bindings"
-        ) from error
-    try:
+
         _, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # cuda-pathfinder's own errors; which one depends on its version
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -116,6 +149,9 @@ def nearest_architecture(capability: int) -> int:
         raise BackendUnavailable(
             f"the GPU has compute capability {capability / 10:g}; the kernels need {ARCHITECTURES[0] / 10:g} or later"
         )
+    packaged = _packaged_compiler()
+    if capability in ARCHITECTURES and packaged is not None and int(packaged.partition(".")[0]) == _TESTED_COMPILER:
+        return capability  # known without asking, which would load NVRTC
     # Code runs on later devices of the same major version alone.
     usable = [known for known in supported_architectures() if known <= capability and known // 10 == capability // 10]
     if not usable:

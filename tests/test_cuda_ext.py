@@ -129,9 +129,46 @@ def test_whatever_changes_the_code_changes_the_key(nvrtc, own_kernels, compilati
     (own_kernels / "shared.cuh").write_text("#pragma once\n")
     compiler._headers.cache_clear()
     cuda_ext.compile_kernels("probe", 90, {"SCALE": 2})
-    monkeypatch.setattr(compiler, "compiler_version", lambda: "99.0")
+    monkeypatch.setattr(compiler, "compiler_identity", lambda: "99.0")
     cuda_ext.compile_kernels("probe", 90, {"SCALE": 2})
     assert len(compilations) == len(cached_files(tmp_path)) == 7
+
+
+def test_what_is_cached_needs_no_compiler(nvrtc, own_kernels, monkeypatch):
+    """Not even a look at it: loading NVRTC takes longer than reading a cubin."""
+    if compiler._packaged_compiler() is None:
+        pytest.skip("NVRTC is of no package here: its version is known only once it is loaded")
+    code = cuda_ext.compile_kernels("probe", 90, {"SCALE": 2})
+
+    def loaded():
+        pytest.fail("NVRTC was loaded")
+
+    monkeypatch.setattr(compiler, "compiler_version", loaded)
+    monkeypatch.setattr(compiler, "supported_architectures", loaded)
+    assert compiler.nearest_architecture(90) == 90
+    assert cuda_ext.compile_kernels("probe", 90, {"SCALE": 2}) == code
+
+
+def test_without_a_package_of_the_compiler_itself_is_asked(nvrtc, monkeypatch):
+    versions = {"cuda-bindings": "13.5.0", "nvidia-cuda-nvrtc": "13.0.88"}
+
+    def installed(name):
+        try:
+            return versions[name]
+        except KeyError:
+            raise compiler.importlib.metadata.PackageNotFoundError(name) from None
+
+    monkeypatch.setattr(compiler.importlib.metadata, "version", installed)
+    unsure = compiler._packaged_compiler.__wrapped__
+    assert unsure() == "13.0.88"
+    versions["nvidia-cuda-nvrtc"] = "14.0.1"  # not the one that these bindings load
+    assert unsure() is None
+    del versions["nvidia-cuda-nvrtc"]
+    assert unsure() is None
+    versions |= {"cuda-bindings": "12.9.1", "nvidia-cuda-nvrtc-cu12": "12.9.86"}
+    assert unsure() == "12.9.86"
+    monkeypatch.setattr(compiler, "_packaged_compiler", lambda: None)
+    assert compiler.compiler_identity() == compiler.compiler_version()
 
 
 @pytest.mark.parametrize("obstacle", ["a file where the folder goes", "no folder at all"])
@@ -167,6 +204,7 @@ def test_an_architecture_that_the_compiler_does_not_know(nvrtc, own_kernels):
 
 
 def test_the_nearest_architecture(nvrtc, monkeypatch):
+    monkeypatch.setattr(compiler, "_packaged_compiler", lambda: None)
     monkeypatch.setattr(compiler, "supported_architectures", lambda: (75, 80, 86, 89, 90, 100, 120))
     assert [compiler.nearest_architecture(c) for c in (75, 80, 87, 89, 90, 103, 121)] == [75, 80, 86, 89, 90, 100, 120]
     with pytest.raises(BackendUnavailable, match=r"compute capability 6\.1; the kernels need 7\.5 or later"):
