@@ -9,11 +9,13 @@ while the third runs, and repeats the call with more room if it has to: for a si
 import functools
 import math
 import threading
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cuda_ext import load_module, require_device
+from cuda_ext import KernelModule, load_module, require_device
 from errors import UserError
 from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
@@ -131,40 +133,26 @@ def _launch(
 ) -> tuple[int, int, int, int] | None:
     """Queue one attempt: entries and slots that it needed, faults, pairs; None if the host cannot wait."""
     device, count = density.device, len(parameters[0])
-    size_x, size_y, size_z = grid.shape
-    first_cell = grid.first_x // _CELL
-    cells_x = (grid.first_x + size_x - 1) // _CELL - first_cell + 1
-    cells_y, cells_z = -(-size_y // _CELL), -(-size_z // _CELL)
-    cells = cells_x * cells_y * cells_z
-    assert 8 * cells < 1 << 31, "tiles are numbered in 32 bits"
-    box_shift = max(0, (max(cells_x, cells_y, cells_z) - 1).bit_length() - 9)
-    blocks = -(-count // _THREADS)
-    words = blocks * _THREADS // 32
-    segments = entries // 1024 + cells
+    layout = _layout(count, grid, entries, slots)
     # One block of memory; a place in it is a number, which costs less than a view.
-    sizes = (64 * count, 8 * count, 4 * _REGIONS * words, words, 64)
-    sizes += (4 * entries, 16 * segments, 128 * segments, 4 * slots, 4 * slots, 4 * _TILE_NODES * slots)
-    places, total = [], 0
-    for size in sizes:
-        places.append(total)
-        total += -(-size // 256) * 256
-    workspace = torch.empty(total, dtype=torch.uint8, device=device)
+    workspace = torch.empty(layout.total_bytes, dtype=torch.uint8, device=device)
     start = workspace.data_ptr()
-    records, boxes, bits, faults, counters, lists, segment, items, arrived, parts, partials = (
-        start + place for place in places
+    records, boxes, bits, faults, counters, lists, segments, items, arrived, parts, partials = (
+        start + place for place in layout.places
     )
+    first_cell, cells_x, cells_y, cells_z = cells = layout.cells
     status = None if capturing else _status_in_host_memory(device)
-    module = load_module("extract_fields", device, **KERNEL_CONSTANTS)
-    nodes = grid.first_x, size_x, size_y, size_z
+    module = _module(device)
+    nodes = grid.first_x, *grid.shape
     module.launch(
-        "extract_fields_prepare", blocks + _FILLING_BLOCKS, _THREADS,
-        *parameters, count, *grid_doubles(grid), first_cell, cells_x, cells_y, cells_z, box_shift,
-        records, boxes, bits, words, faults, counters, blocks, density, grid.node_count,
+        "extract_fields_prepare", layout.blocks + _FILLING_BLOCKS, _THREADS,
+        *parameters, count, *grid_doubles(grid), *cells, layout.box_shift,
+        records, boxes, bits, layout.words, faults, counters, layout.blocks, density, grid.node_count,
     )  # fmt: skip
     module.launch(
-        "extract_fields_bin", cells, _THREADS,
-        records, boxes, bits, words, faults, first_cell, cells_x, cells_y, cells_z, box_shift, *nodes,
-        lists, entries, segment, items, arrived, parts, slots, counters, None if status is None else status.data_ptr(),
+        "extract_fields_bin", cells_x * cells_y * cells_z, _THREADS,
+        records, boxes, bits, layout.words, faults, *cells, layout.box_shift, *nodes,
+        lists, entries, segments, items, arrived, parts, slots, counters, None if status is None else status.data_ptr(),
     )  # fmt: skip
     binned = None if capturing else _mark(device)
     module.launch(
@@ -179,11 +167,46 @@ def _launch(
     return tuple(status.tolist())
 
 
-@functools.lru_cache(maxsize=16)
+@dataclass(frozen=True)
+class _Layout:
+    """What a call of some size needs to know beside its tensors."""
+
+    cells: tuple[int, int, int, int]  # the first along x, and how many along each axis
+    blocks: int  # of Gaussians
+    words: int  # of bits in a region
+    box_shift: int  # by which cells are coarser in boxes, which have 9 bits for each
+    places: tuple[int, ...]  # of the parts of the workspace, bytes from its start
+    total_bytes: int
+
+
+@functools.lru_cache(maxsize=64)
+def _layout(count: int, grid: GridSpec, entries: int, slots: int) -> _Layout:
+    size_x, size_y, size_z = grid.shape
+    first_cell = grid.first_x // _CELL
+    cells_x = (grid.first_x + size_x - 1) // _CELL - first_cell + 1
+    cells = cells_x, -(-size_y // _CELL), -(-size_z // _CELL)
+    assert 8 * math.prod(cells) < 1 << 31, "tiles are numbered in 32 bits"
+    blocks = -(-count // _THREADS)
+    words = blocks * _THREADS // 32
+    segments = entries // 1024 + math.prod(cells)  # all but a cell's last are longer than that
+    sizes = (64 * count, 8 * count, 4 * _REGIONS * words, words, 64)
+    sizes += (4 * entries, 16 * segments, 128 * segments, 4 * slots, 4 * slots, 4 * _TILE_NODES * slots)
+    places, total = [], 0
+    for size in sizes:
+        places.append(total)
+        total += -(-size // 256) * 256
+    box_shift = max(0, (max(cells) - 1).bit_length() - 9)
+    return _Layout((first_cell, *cells), blocks, words, box_shift, tuple(places), total)
+
+
+@functools.cache
+def _module(device: torch.device) -> KernelModule:
+    return load_module("extract_fields", device, **KERNEL_CONSTANTS)
+
+
+@functools.lru_cache(maxsize=64)
 def grid_doubles(grid: GridSpec) -> tuple:
     """The grid's lower corner and voxel size as a kernel's doubles."""
-    import numpy as np
-
     return *(np.float64(value) for value in grid.lower), np.float64(grid.voxel_size)
 
 

@@ -317,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4) extract_fields_evaluat
     if (threadIdx.x == 0) shared_item = fetched;
     __syncthreads();
     if (shared_item >= item_count) return;
-    const int4 item = items[shared_item];
+    const int4 item = items[item_count - 1 - shared_item];  // long lists came last: begin with them
     if (threadIdx.x == 0) fetched = gridDim.x + (long long)atomicAdd(&counters[kNextItem], (Counter)1);
     const int length = item.z & ((1 << kLengthBits) - 1), part = item.z >> kLengthBits, slot = item.w;
     const int tile_z = item.x % (2 * cells_z), row = item.x / (2 * cells_z);
