@@ -203,6 +203,34 @@ class TextureConfig:
 
 
 @dataclass
+class RefineConfig:
+    rounds: int = 1  # times that the mesh is drawn, improved by the prior, and its texture fitted
+    views: int = 8  # views a round, evenly spaced
+    elevation: float | None = None  # of them, degrees; null: the picture's
+    level: float = 0.3  # noise level up to which the prior changes them; 0.181 in the official code
+    denoise_steps: int = 2  # DDIM steps from there down
+    guidance: float = 1.0  # classifier-free guidance scale
+    solver: str = "least_squares"  # how the texture is fitted: least_squares | adam (the official code's)
+    steps: int = 10  # of the solver; 30 are Adam's official ones
+    pull: float = 0.1  # of least_squares towards the texture as it was, against 1 a pixel that shows a texel alone
+    rate: float = 0.2  # learning rate of adam
+
+    def __post_init__(self) -> None:
+        _require_between("refinement.rounds", self.rounds, 0, 1000)
+        _require_between("refinement.views", self.views, 1, 1000)
+        if self.elevation is not None:
+            _require_between("refinement.elevation", self.elevation, -MAX_ELEVATION_DEG, MAX_ELEVATION_DEG)
+        _require_between("refinement.level", self.level, 0.01, 1.0)
+        _require_between("refinement.denoise_steps", self.denoise_steps, 1, 1000)
+        _require_between("refinement.guidance", self.guidance, 0.0, 100.0)
+        choices = ("least_squares", "adam")
+        _require(self.solver in choices, "refinement.solver", self.solver, " or ".join(choices))
+        _require_between("refinement.steps", self.steps, 0, 100_000)
+        _require_between("refinement.pull", self.pull, 0.0, 1e6)
+        _require_between("refinement.rate", self.rate, 0.0, 1000.0)
+
+
+@dataclass
 class OutputConfig:
     sh_degree: int = -1  # pad the .ply splats to this degree for viewers that insist on 3; -1: as fitted
     turntable: str = "gif"  # gif | mp4 (needs imageio-ffmpeg) | none
@@ -225,12 +253,14 @@ class Config:
     seed: int = 0  # of all random numbers: the same seed, machine and number of threads give the same files
     deterministic: bool = False  # on a GPU too the same seed gives the same files; slower there, always so on a CPU
     profile: str = "stage"  # what profilers see by name: stage | function (stages and the functions in them)
+    refine: bool = False  # let the prior go over the texture, as `refinement` says
     cache_dir: str = ""  # folder of caches; empty: $TURBODREAMER_CACHE_DIR, else in $XDG_CACHE_HOME or ~/.cache
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)
     fit: FitConfig = field(default_factory=FitConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
     texture: TextureConfig = field(default_factory=TextureConfig)
+    refinement: RefineConfig = field(default_factory=RefineConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def __post_init__(self) -> None:

@@ -43,6 +43,7 @@ from prepare import PreparedImage, prepare_image
 from previews import turntable_frames, views_sheet, write_turntable
 from priors import PRIORS, Prior
 from profiling import set_scope
+from refine import refine_texture
 from registry import lookup
 from run_record import describe_run, write_json
 from runtime_env import import_ahead, usable_cpus
@@ -71,7 +72,7 @@ def source_elevation(config: Config) -> float:
 def make_prior(config: PriorConfig, device: torch.device) -> Prior:
     """The prior that the configuration names: the last one made, where that is the same."""
     build = lookup(PRIORS, config.name, "prior.name")
-    key = build, repr(config), device
+    key = build, repr(config), device.type  # a tensor's device has a number, that of --device has none
     if key not in _last_prior:
         _last_prior.clear()  # before another one takes its memory
         with enough_memory(f"prior.name={config.name}", device, "try --device cpu"):
@@ -140,6 +141,9 @@ def mesh_stage(
     with times.stage("texture"):
         picture = None if reference is None else (reference[0].rgba, reference[1])
         textured = bake_texture(mesh, gaussians, config.texture, picture, elevation_deg)
+    if config.refine:
+        with times.stage("refine texture"):
+            textured = refine_stage(textured, config, reference, elevation_deg, gaussians.means.device)
     report = {
         "grid": {"lower": list(grid.lower), "voxel_size": grid.voxel_size, "shape": list(grid.shape)},
         "backend": resolve_backend(settings.backend, gaussians.means.device),
@@ -148,6 +152,28 @@ def mesh_stage(
         **cleanup.to_dict(),
     }
     return textured, report
+
+
+def refine_stage(
+    textured: TexturedMesh,
+    config: Config,
+    reference: tuple[PreparedImage, Cameras] | None,
+    elevation_deg: float,
+    device: torch.device,
+) -> TexturedMesh:
+    """The mesh with a texture that the prior has gone over, as it imagines the object of the picture or the text."""
+    prior = make_prior(config.prior, device)
+    if prior.takes_picture and reference is None:
+        logger.info("the texture is not refined: there is no picture")
+        return textured
+    if prior.takes_text:
+        prior.set_text(config.prompt, config.negative_prompt)
+    prior.set_source(reference[0].to(device) if prior.takes_picture else None, elevation_deg)
+    picture = None
+    if reference is not None and config.texture.reference and prior.source_azimuth_deg is not None:
+        picture = reference[0].rgba, reference[1]
+    generator = torch.Generator().manual_seed(config.seed)
+    return refine_texture(textured, prior, config.refinement, generator, picture, elevation_deg, device)
 
 
 def run(config: Config, device: torch.device, show_progress: bool = True, started_s: float | None = None) -> Path:
@@ -267,6 +293,8 @@ def _check_sources(config: Config) -> None:
     if config.input and config.load:
         raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
     if config.load:
+        if config.refine:
+            raise UserError(f"refine=true with load={config.load}: the prior needs the picture or the text, not splats")
         return
     if config.prompt and not prior.takes_text:
         takers = ", ".join(other for other, kind in PRIORS.items() if kind.takes_text)

@@ -9,11 +9,13 @@ import torch
 from PIL import Image
 
 import pipeline
+from cameras import orbit_cameras
 from config import Config, load_config
 from errors import UserError
 from gaussians import Gaussians
 from mesh_extract import GridSpec, Mesh, extract_fields, smooth_field
 from mesh_extract.carve import LEVEL
+from prepare import PreparedImage
 from priors.base import Prior
 from scenes import ball, shell
 from stages import StageTimes
@@ -214,6 +216,38 @@ def test_what_the_prior_does_not_take_is_refused(tmp_path, monkeypatch, override
     with pytest.raises(UserError) as caught:
         pipeline.run(load_config(None, [*overrides, f"outdir={tmp_path}"]), torch.device("cpu"))
     assert message in str(caught.value)
+
+
+def test_refinement_needs_what_the_prior_saw(tmp_path):
+    config = load_config(None, ["load=cat.ply", "refine=true", f"outdir={tmp_path}"])
+    with pytest.raises(UserError, match="refine=true with load=cat.ply: the prior needs the picture or the text"):
+        pipeline.run(config, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name, refined", [("embedded", 1), ("text", 1), ("embedded, no picture", 0)])
+def test_the_texture_is_refined_with_the_runs_picture_or_text(monkeypatch, generator, name, refined):
+    """The mesh stage alone, as the evaluation calls it too."""
+    seen = []
+    monkeypatch.setattr("pipeline.PRIORS", PRIOR_KINDS)
+    monkeypatch.setattr("pipeline._last_prior", {})
+    monkeypatch.setattr("pipeline.refine_texture", lambda textured, *rest: seen.append(rest) or textured)
+    overrides = ["mesh.resolution=16", "texture.size=32", "texture.render_size=16", "texture.passes=0"]
+    kind = name.partition(",")[0]
+    prompt = ["prompt=a cat"] if kind == "text" else []
+    config = load_config(None, [*overrides, f"prior.name={kind}", "refine=true", "elevation=12", *prompt])
+    camera = orbit_cameras(0.0, 12.0, width=20, height=20)
+    picture = PreparedImage(torch.rand(20, 20, 3), torch.ones(20, 20))
+    reference = (picture, camera) if name == "embedded" else None
+    pipeline.mesh_stage(dense_ball(generator), config, reference, StageTimes())
+    assert len(seen) == refined
+    for prior, settings, _, shown, elevation_deg, device in seen:
+        assert settings == config.refinement and device == torch.device("cpu")
+        assert elevation_deg == pytest.approx(12.0)
+        if kind == "text":
+            assert prior.text == ("a cat", "") and shown is None
+        else:
+            torch.testing.assert_close(shown[0], picture.rgba)
+            assert shown[1] is camera
 
 
 @pytest.mark.parametrize(
