@@ -11,6 +11,7 @@
 from mesh_extract.bake import bake_texture
 from mesh_extract.carve import LOOSE_SHARE, carve
 from mesh_extract.cleanup import CleanupReport, clean_mesh, decimate, taubin_smooth, vertex_normals
+from mesh_extract.compare import compare_extract_fields_cpu_to_gpu, compare_gaussian_cpu_to_gpu
 from mesh_extract.export import EXPORTERS, export_mesh
 from mesh_extract.fields import BACKENDS, extract_fields, gaussian_3d_coeff
 from mesh_extract.grid import GridSpec
@@ -35,6 +36,8 @@ __all__ = [
     "bake_texture",
     "carve",
     "clean_mesh",
+    "compare_extract_fields_cpu_to_gpu",
+    "compare_gaussian_cpu_to_gpu",
     "decimate",
     "export_mesh",
     "extract_fields",
