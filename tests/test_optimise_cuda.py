@@ -89,17 +89,60 @@ def test_the_same_steps_as_those_that_are_watched(pictures, fused, case):
     assert_same_steps(optimiser(pictures, config), fused(config), (targets, reference), (targets, reference))
 
 
+STEPS = 4
+SHARE = 0.02  # of elements that may end elsewhere: their gradients are rounding, of which Adam makes whole steps
+
+
 def assert_same_steps(watched: SplatOptimiser, fused: SplatOptimiser, shown_watched, shown_fused) -> None:
-    expected = losses_of(watched, *shown_watched, 4, sharpen=True)
-    assert losses_of(fused, *shown_fused, 4, sharpen=True) == pytest.approx(expected, rel=1e-5)
+    """Equal gradients in the first step; then most parameters in the same place, and none farther off than it can go.
+
+    Adam's steps have the length of the learning rate however small a gradient is. Two rasterisers whose gradients
+    differ by 1e-6 of the largest therefore part ways where the true gradient is nothing.
+    """
+    losses = losses_of(watched, *shown_watched, 1, sharpen=True), losses_of(fused, *shown_fused, 1, sharpen=True)
+    assert_same_gradients(watched, fused)
+    for made, shown, found in zip((watched, fused), (shown_watched, shown_fused), losses, strict=True):
+        found += losses_of(made, *shown, STEPS - 1, sharpen=True)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    rates = watched._rates() | {"means": watched.config.lr_means}  # the largest, at first
     for name, value in watched.gaussians.tensors().items():
-        # 5e-5 was measured, on the CPU; but the gradients of quats of round Gaussians are noise, of which Adam makes
-        # whole steps.
+        apart = (getattr(fused.gaussians, name).cpu() - value).abs()
+        # In a step both move by the rate at most, in opposite directions at worst; rounding comes on top.
+        if apart.numel():
+            assert apart.max() <= 2 * STEPS * rates.get(name, 0.0) + 1e-4, name
+        # The gradients of quats of round Gaussians are nothing but rounding.
         if name != "quats":
-            torch.testing.assert_close(getattr(fused.gaussians, name).cpu(), value, rtol=0, atol=1e-4, msg=name)
+            assert_mostly(apart <= 1e-4, name)  # on the CPU none is 5e-5 apart
+    total, expected = fused.statistics.total.cpu(), watched.statistics.total
+    assert_mostly(torch.isclose(total, expected, rtol=1e-2, atol=1e-3), "pulls")
+    assert_mostly(fused.statistics.seen.cpu() == watched.statistics.seen, "seen")
+    assert torch.equal(fused.adam.ages.cpu(), watched.adam.ages)
+
+
+def assert_same_gradients(watched: SplatOptimiser, fused: SplatOptimiser) -> None:
+    """After one step: Adam's moments are the gradients and their squares, times constants."""
+    rates = watched._rates()
+    for name, expected in watched.adam.first.items():
+        if not rates.get(name):  # nothing is asked for
+            assert not expected.any() and not fused.adam.first[name].any(), name
+            continue
+        # Those of quats measure the same as those of log_scales, a change of shape, and may be all rounding.
+        largest = watched.adam.first["log_scales" if name == "quats" else name].abs().max()
+        assert largest > 0, name
+        # 1e-6 of the largest is what the CPU's and the GPU's rasterisers differ by; the sign of one pixel's error,
+        # where it is 0 but for rounding, is a gradient of its own under the l1 loss.
+        apart = (fused.adam.first[name].cpu() - expected).abs().max()
+        assert apart <= 2e-3 * largest, f"{name}: {apart / largest:.1e} of the largest"
+        root, expected_root = fused.adam.second[name].cpu().sqrt(), watched.adam.second[name].sqrt()
+        share1, share2 = 1 - watched.adam.betas[0], (1 - watched.adam.betas[1]) ** 0.5
+        assert (root - expected_root).abs().max() <= 2e-3 * largest * share2 / share1, name
     torch.testing.assert_close(fused.statistics.total.cpu(), watched.statistics.total, rtol=1e-2, atol=1e-3)
     assert torch.equal(fused.statistics.seen.cpu(), watched.statistics.seen)
-    assert torch.equal(fused.adam.ages.cpu(), watched.adam.ages)
+
+
+def assert_mostly(holds: torch.Tensor, what: str) -> None:
+    share = float((~holds).float().mean()) if holds.numel() else 0.0
+    assert share <= SHARE, f"{what}: {share:.1%} of the elements are elsewhere"
 
 
 def test_gaussians_grow_at_the_same_steps(pictures, fused):
