@@ -299,6 +299,10 @@ def _check_sources(config: Config) -> None:
     if config.prompt and not prior.takes_text:
         takers = ", ".join(other for other, kind in PRIORS.items() if kind.takes_text)
         raise UserError(f"prompt={config.prompt!r}: prior.name={name} takes no text; choose from {takers}")
+    for key, views in (("fit.views", config.fit.views), ("refinement.views", config.refinement.views)):
+        if views % prior.group_size:
+            expected = f"a multiple of {prior.group_size}, which it imagines together"
+            raise UserError(f"{key}={views}: prior.name={name} expects {expected}")
     if prior.takes_picture:
         if config.prompt and not config.input:
             raise UserError(f"prompt={config.prompt!r}: prior.name={name} needs a picture too: input=FILE")

@@ -177,9 +177,16 @@ class TextPrior(NoPrior):
 
 class BothPrior(TextPrior):
     takes_picture = True
+    group_size = 4
 
 
 PRIOR_KINDS = {"embedded": NoPrior, "text": TextPrior, "both": BothPrior}
+
+
+def know_kinds(monkeypatch) -> None:
+    """Let the app find these instead of its priors."""
+    monkeypatch.setattr("pipeline.PRIORS", PRIOR_KINDS)
+    monkeypatch.setattr("pipeline.make_prior", lambda settings, device: PRIOR_KINDS[settings.name](settings, device))
 
 
 def test_a_text_alone_needs_no_picture(tmp_path, monkeypatch, generator):
@@ -188,7 +195,7 @@ def test_a_text_alone_needs_no_picture(tmp_path, monkeypatch, generator):
     monkeypatch.setattr(
         "pipeline.fit_gaussians", lambda p, prior, c, deg, *rest: seen.append((p, prior.text, deg)) or fitted
     )
-    monkeypatch.setattr("pipeline.PRIORS", PRIOR_KINDS)
+    know_kinds(monkeypatch)
     tiny = ["mesh.resolution=16", "texture.size=32", "texture.render_size=16", "texture.passes=0"]
     overrides = ["prior.name=text", "prompt=a cat, sitting!", "negative_prompt=dogs", f"outdir={tmp_path}"]
     config = load_config(None, [*tiny, "output.turntable=none", *overrides])
@@ -209,6 +216,8 @@ def test_a_text_alone_needs_no_picture(tmp_path, monkeypatch, generator):
         (["prior.name=text", "prompt= ,"], "needs a text"),
         (["prior.name=text", "prompt=a cat", "input=cat.png"], "input=cat.png: prior.name=text takes a text and no"),
         (["prior.name=both", "prompt=a cat"], "prompt='a cat': prior.name=both needs a picture too: input=FILE"),
+        (["prior.name=both", "fit.views=6"], "fit.views=6: prior.name=both expects a multiple of 4"),
+        (["prior.name=both", "refinement.views=5"], "refinement.views=5: prior.name=both expects a multiple of 4"),
     ],
 )
 def test_what_the_prior_does_not_take_is_refused(tmp_path, monkeypatch, overrides, message):
@@ -228,8 +237,7 @@ def test_refinement_needs_what_the_prior_saw(tmp_path):
 def test_the_texture_is_refined_with_the_runs_picture_or_text(monkeypatch, generator, name, refined):
     """The mesh stage alone, as the evaluation calls it too."""
     seen = []
-    monkeypatch.setattr("pipeline.PRIORS", PRIOR_KINDS)
-    monkeypatch.setattr("pipeline._last_prior", {})
+    know_kinds(monkeypatch)
     monkeypatch.setattr("pipeline.refine_texture", lambda textured, *rest: seen.append(rest) or textured)
     overrides = ["mesh.resolution=16", "texture.size=32", "texture.render_size=16", "texture.passes=0"]
     kind = name.partition(",")[0]
