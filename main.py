@@ -8,7 +8,7 @@ from pathlib import Path
 
 from config import Config, describe_keys, load_config
 from errors import UserError
-from runtime_env import prepare_environment, process_started_s
+from runtime_env import prepare_environment, process_started_s, start_driver
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -68,9 +68,16 @@ def main(arguments: list[str] | None = None, started_s: float | None = None) -> 
         logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
         config = resolve_config(options)
         prepare_environment(config.cache_dir or None)
-        import pipeline  # torch and numba read the environment when they are imported: only now
+        if options.device != "cpu":
+            start_driver()
+        import devices  # torch and numba read the environment when they are imported: only now
+        import rehearsal
 
-        pipeline.run(config, pipeline.choose_device(options.device), not options.quiet, started_s)
+        device = devices.choose_device(options.device)
+        rehearsed = rehearsal.start(config, device)  # while the rest is imported
+        import pipeline
+
+        pipeline.run(config, device, not options.quiet, started_s, rehearsed)
     except UserError as error:
         return _refuse(str(error))
     except OSError as error:  # writers name their file themselves; this is the rest, such as a full disk for caches

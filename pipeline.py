@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import os
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ import torch
 from PIL import Image
 
 from cameras import Cameras, orbit_cameras
-from config import Config, MeshConfig, PriorConfig
+from config import Config, MeshConfig
 from devices import choose_device, enough_memory, reproducible, require_backend
 from errors import UserError
 from files import check_writable, whole_file, whole_files
@@ -41,7 +42,8 @@ from mesh_extract.fields import resolve_backend
 from mesh_extract.grid import SURFACE_LEVEL
 from prepare import PreparedImage, prepare_image
 from previews import turntable_frames, views_sheet, write_turntable
-from priors import PRIORS, Prior
+from priors import PRIORS
+from priors.make import make_prior
 from profiling import set_scope
 from refine import refine_texture
 from registry import lookup
@@ -57,7 +59,6 @@ SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
 _LONGEST_NAME = 40  # of a run that is named by its prompt, characters
 _BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
 _IMPORTED_LATE = ("fast_simplification", "trimesh.exchange.gltf", "scipy.ndimage")  # by the last stages
-_last_prior: dict[tuple, Prior] = {}  # one entry: the next object of this process need not load it again
 
 __all__ = ["choose_device", "fit_stage", "make_prior", "mesh_stage", "run", "run_folder", "source_elevation", "surface"]
 
@@ -67,17 +68,6 @@ def source_elevation(config: Config) -> float:
     if config.elevation is not None:
         return config.elevation
     return 0.0 if config.input or config.load or config.prompt else SAMPLE_ELEVATION_DEG
-
-
-def make_prior(config: PriorConfig, device: torch.device) -> Prior:
-    """The prior that the configuration names: the last one made, where that is the same."""
-    build = lookup(PRIORS, config.name, "prior.name")
-    key = build, repr(config), device.type  # a tensor's device has a number, that of --device has none
-    if key not in _last_prior:
-        _last_prior.clear()  # before another one takes its memory
-        with enough_memory(f"prior.name={config.name}", device, "try --device cpu"):
-            _last_prior[key] = build(config, device)
-    return _last_prior[key]
 
 
 def fit_stage(
@@ -176,11 +166,18 @@ def refine_stage(
     return refine_texture(textured, prior, config.refinement, generator, picture, elevation_deg, device)
 
 
-def run(config: Config, device: torch.device, show_progress: bool = True, started_s: float | None = None) -> Path:
+def run(
+    config: Config,
+    device: torch.device,
+    show_progress: bool = True,
+    started_s: float | None = None,
+    rehearsed: threading.Thread | None = None,
+) -> Path:
     """Run everything that the configuration asks for and write the run's folder; returns the folder.
 
     Args:
         started_s: when the program started, on the clock of time.perf_counter(); None: now.
+        rehearsed: a rehearsal of this run that is under way: the prior and the fit wait for its end.
     Raises:
         UserError: something from outside is wrong; no file of the run is left, those of an earlier run stay.
     """
@@ -207,6 +204,8 @@ def run(config: Config, device: torch.device, show_progress: bool = True, starte
                 logger.info("the picture counts as taken from %+g degrees (+ is above)", config.elevation)
                 reference = (prepared, orbit_cameras(0.0, config.elevation, width=prepared.size, height=prepared.size))
         with times.stage("prior"):
+            if rehearsed is not None:
+                rehearsed.join()
             make_prior(config.prior, device)
         with times.stage("fit"):
             generator = torch.Generator().manual_seed(config.seed)

@@ -3,7 +3,9 @@
 Imports nothing heavy, so that main.py, scripts and tests can call it first.
 """
 
+import ctypes
 import importlib
+import importlib.util
 import logging
 import os
 import tempfile
@@ -90,6 +92,30 @@ def import_ahead(*names: str) -> threading.Thread:
                 logger.debug("import of %s ahead of its use: %s", name, error)
 
     thread = threading.Thread(target=work, name="imports", daemon=True)
+    thread.start()
+    return thread
+
+
+def start_driver() -> threading.Thread | None:
+    """Let CUDA's driver make the first GPU's context in the background: a second or more that torch then finds done.
+
+    None where torch has no CUDA or there is no driver; what is wrong with a GPU says torch later.
+    """
+    torch = importlib.util.find_spec("torch")  # not imported
+    if torch is None or not (Path(torch.origin).parent / "lib" / "libtorch_cuda.so").is_file():
+        return None
+
+    def work() -> None:
+        try:
+            driver = ctypes.CDLL("libcuda.so.1")
+            context = ctypes.c_void_p()
+            # The primary context, which the CUDA runtime uses too; kept until the process ends, as torch does.
+            if driver.cuInit(0) == 0:
+                driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)  # device 0 has the handle 0
+        except (OSError, AttributeError) as error:
+            logger.debug("CUDA's driver does not start: %s", error)
+
+    thread = threading.Thread(target=work, name="driver", daemon=True)
     thread.start()
     return thread
 

@@ -64,6 +64,18 @@ class EmbeddedPrior(Prior):
             self._source = self.model.encode_source(self.encode(rgba), elevation)
             self._blank = self.model.encode_source(blank_source(1, self.image_size, self.device), elevation)
 
+    @torch.no_grad()
+    def rehearse(self, views: int) -> None:
+        """Go once through what a round of `views` views asks for, so that the first one need not load libraries."""
+        source = torch.zeros(1, device=self.device)
+        with _tf32(self.device):
+            cache = self.model.encode_source(blank_source(1, self.image_size, self.device), source)
+        self._source = self._blank = cache
+        cameras = self.orbit(torch.arange(views) * (360.0 / views), torch.zeros(views))
+        self.predict(torch.zeros(self.latent_shape(views), device=self.device), 0.5, cameras, 1.0)
+        self._network.reset()  # it was no call
+        self._source = self._blank = self._seen = None
+
     def alpha_sigma(self, t: float) -> tuple[float, float]:
         # Exactly 0 and 1 at the ends, which the cosine of a rounded pi / 2 is not.
         if t in (0.0, 1.0):

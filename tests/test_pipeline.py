@@ -278,6 +278,7 @@ def test_fit_previews_and_record_agree_on_the_elevation(tmp_path, monkeypatch, g
     fitted = dense_ball(generator)
     monkeypatch.setattr("pipeline.fit_gaussians", lambda p, prior, c, deg, *rest: seen.append(deg) or fitted)
     monkeypatch.setattr("pipeline.PRIORS", {"embedded": NoPrior})
+    monkeypatch.setattr("priors.make.PRIORS", {"embedded": NoPrior})
 
     def views(picture, gaussians, textured, elevation_deg):
         seen.append(elevation_deg)
@@ -328,6 +329,7 @@ def test_a_gpu_without_enough_memory_is_one_line(monkeypatch, generator):
 
     monkeypatch.setattr("pipeline.fit_gaussians", fail)
     monkeypatch.setattr("pipeline.PRIORS", {"embedded": NoPrior})
+    monkeypatch.setattr("priors.make.PRIORS", {"embedded": NoPrior})
     with pytest.raises(UserError, match="prior.name=embedded needs more memory than cuda has; try"):
         pipeline.fit_stage(None, Config(), torch.device("cuda"), generator, False)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from errors import UserError
-from runtime_env import cache_directory, import_ahead, prepare_environment
+from runtime_env import cache_directory, import_ahead, prepare_environment, start_driver
 
 ROOT = Path(__file__).parent.parent
 
@@ -92,3 +92,37 @@ def test_modules_are_imported_ahead_and_a_bad_one_stops_nothing(tmp_path, monkey
     monkeypatch.syspath_prepend(str(tmp_path))
     import_ahead("no_such_module_of_a_test", "bad_module_of_a_test", "good_module_of_a_test").join(10)
     assert sys.modules.pop("good_module_of_a_test") and "bad_module_of_a_test" not in sys.modules
+
+
+def test_the_driver_is_started_only_where_torch_has_cuda(tmp_path, monkeypatch):
+    class Spec:
+        origin = str(tmp_path / "__init__.py")
+
+    called = []
+
+    class Driver:
+        def __init__(self, name):
+            called.append(name)
+
+        def cuInit(self, flags):
+            called.append(flags)
+            return 100  # no device: nothing more is asked for
+
+    monkeypatch.setattr("runtime_env.importlib.util.find_spec", lambda name: Spec)
+    monkeypatch.setattr("runtime_env.ctypes.CDLL", Driver)
+    assert start_driver() is None
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_cuda.so").touch()
+    start_driver().join()
+    assert called == ["libcuda.so.1", 0]
+
+
+def test_no_driver_is_no_error(tmp_path, monkeypatch):
+    def missing(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_cuda.so").touch()
+    monkeypatch.setattr("runtime_env.importlib.util.find_spec", lambda name: type("", (), {"origin": tmp_path / "a"}))
+    monkeypatch.setattr("runtime_env.ctypes.CDLL", missing)
+    start_driver().join()

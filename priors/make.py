@@ -1,0 +1,25 @@
+"""Priors are made here, and the last one is kept: the next object of a process need not load it again."""
+
+import threading
+
+import torch
+
+from config import PriorConfig
+from devices import enough_memory
+from priors import PRIORS, Prior
+from registry import lookup
+
+_last: dict[tuple, Prior] = {}  # one entry
+_making = threading.Lock()  # who asks for a prior that another thread is making waits for it
+
+
+def make_prior(config: PriorConfig, device: torch.device) -> Prior:
+    """The prior that the configuration names: the last one made, where that is the same."""
+    build = lookup(PRIORS, config.name, "prior.name")
+    key = build, repr(config), device.type  # a tensor's device has a number, that of --device has none
+    with _making:
+        if key not in _last:
+            _last.clear()  # before another one takes its memory
+            with enough_memory(f"prior.name={config.name}", device, "try --device cpu"):
+                _last[key] = build(config, device)
+        return _last[key]

@@ -1,0 +1,83 @@
+"""The first times of a fit on a GPU, gone through in the background while the program still starts.
+
+What is slow the first time (CUDA's libraries are loaded, kernels sent to the device, the prior read) hardly holds
+Python's lock; imports, and the cutting out of the picture, use no GPU. A rehearsal leaves nothing behind but the prior:
+no random number, no recorded graph, no setting of torch. What goes wrong in it goes wrong again where it is needed, and
+is told there.
+"""
+
+import logging
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import torch
+
+from cameras import orbit_cameras
+from config import Config, FitConfig
+from fit import first_gaussians
+from gs_renderer import render
+from optimise import SplatOptimiser
+from priors import PRIORS
+from priors.embedded import EmbeddedPrior
+from priors.make import make_prior
+from views import Views
+
+logger = logging.getLogger(__name__)
+
+_POINTS = 512  # Gaussians: kernels are the same for any number
+_STEPS = 3
+_SWITCH_S = 5e-4  # between threads, for as long as it takes; by default one that computes keeps the lock for 5 ms
+
+
+def start(config: Config, device: torch.device) -> threading.Thread | None:
+    """Begin the rehearsal of a run; its thread, or None where there is nothing to rehearse.
+
+    Only the prior that comes along is made ahead: others may be large, or have to be fetched, which should not begin
+    before the picture is known to be good. Without deterministic=true alone: its settings hold for all threads.
+    """
+    if device.type != "cuda" or config.load or config.deterministic or PRIORS.get(config.prior.name) != EmbeddedPrior:
+        return None
+    # No daemon: a thread in the middle of CUDA must not outlive the interpreter.
+    thread = threading.Thread(target=_try, args=(config, device), name="rehearsal")
+    thread.start()
+    return thread
+
+
+def _try(config: Config, device: torch.device) -> None:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    started_s = time.perf_counter()
+    try:
+        rehearse(config, device)
+        logger.debug("rehearsed the fit in %.2f s", time.perf_counter() - started_s)
+    except Exception as error:  # whatever: the run itself comes to it
+        logger.debug("the rehearsal of the fit failed: %s", error)
+    finally:
+        sys.setswitchinterval(before_s)
+
+
+def rehearse(config: Config, device: torch.device) -> None:
+    """Make the embedded prior, call its network, and take a few steps with a handful of Gaussians."""
+    prior = make_prior(config.prior, device)
+    assert isinstance(prior, EmbeddedPrior)
+    prior.rehearse(config.fit.views)
+    _take_steps(config.fit, prior.image_size, device)
+
+
+def _take_steps(config: FitConfig, size: int, device: torch.device) -> None:
+    """Steps towards pictures of a disc. Plain ones: others may not wait for the GPU while a graph is recorded."""
+    count = config.batch_views or config.views
+    cameras = orbit_cameras(torch.arange(count) * (360.0 / count), torch.zeros(count), width=size, height=size)
+    ramp = torch.linspace(-1.0, 1.0, size)
+    disc = (ramp[:, None] ** 2 + ramp**2 < 0.25).float().expand(count, size, size).contiguous()
+    targets = Views(cameras.to(device), (1 - disc[..., None] / 2).repeat(1, 1, 1, 3).to(device), disc.to(device))
+    settings = replace(config, points=_POINTS, max_points=2 * _POINTS, densify_every=_STEPS, graphs=False)
+    generator = torch.Generator().manual_seed(0)
+    reference = targets[torch.zeros(1, dtype=torch.long, device=device)]
+    optimiser = SplatOptimiser(first_gaussians(targets, reference, settings, generator), settings, _STEPS, generator)
+    optimiser.run(targets, reference, _STEPS, sharpen=True)
+    optimiser.prune(config.final_opacity, config.final_scale)
+    with torch.no_grad():
+        render(optimiser.gaussians, targets.cameras)
