@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import shutil
@@ -106,17 +107,21 @@ class Network:
                 self._module = self._module.to(memory_format=torch.channels_last)
         return self._module
 
-    def run(self, method: Callable[..., Tensor], *tensors: Tensor, checked: bool = False) -> Tensor:
+    @torch.no_grad()
+    def run(
+        self, method: Callable[..., Tensor], *tensors: Tensor, checked: bool = False, seldom: bool = False
+    ) -> Tensor:
         """method(module, *tensors), in the network's precision and in batches that fit; float32 (float64) out.
 
         Args:
             method: a plain function; each has its own recordings.
             tensors: batched alike. Those of one dimension (steps of the schedule) stay float32: bf16 rounds 951.
             checked: redo in a wider precision if the result is not finite (waits for the device).
+            seldom: asked once an object: neither recorded nor compiled, which would take longer than it saves.
         """
         module = self._resident()
         inputs = [self.cast(tensor) for tensor in tensors]
-        call = self._calls.get(method)
+        call = functools.partial(method, module) if seldom else self._calls.get(method)
         if call is None:
             call = self._calls[method] = self._make_call(method, module)
         size = max(1, self._runtime.batch // self.group) * self.group if self._runtime.batch else 0
@@ -126,7 +131,7 @@ class Network:
             result = call(*inputs)
         result = result.to(torch.promote_types(result.dtype, torch.float32))
         if checked and not bool(result.isfinite().all()) and self.widen():
-            return self.run(method, *tensors, checked=True)
+            return self.run(method, *tensors, checked=True, seldom=seldom)
         return result
 
     def widen(self) -> bool:

@@ -105,12 +105,13 @@ class MVDreamPrior(LatentPrior):
         self._conditions = None
         texts = self.encode_texts()
         if prepared is None:
-            self._context = self.unet.run(embed_text, texts, checked=True)
+            self._context = self.unet.run(embed_text, texts, checked=True, seldom=True)
         else:
             picture = prepared.resized(self.image_size).rgb.permute(2, 0, 1)[None].to(self.device)  # [1, 3, S, S]
-            features = self.image_encoder.run(encode_picture, clip_pixels(picture, self.image_encoder), checked=True)
+            pixels = clip_pixels(picture, self.image_encoder)
+            features = self.image_encoder.run(encode_picture, pixels, checked=True, seldom=True)
             features = torch.cat([features, torch.zeros_like(features)])
-            self._context = self.unet.run(embed_text_and_picture, texts, features, checked=True)
+            self._context = self.unet.run(embed_text_and_picture, texts, features, checked=True, seldom=True)
             latents = self.encode(picture)  # scaled, as the noisy ones are
             self._source = torch.cat([latents, torch.zeros_like(latents)])
         if not self._keep_encoders:
@@ -120,7 +121,8 @@ class MVDreamPrior(LatentPrior):
 
     def encode_texts(self) -> Tensor:
         """The prompt and the negative prompt, encoded [2, 77, C]."""
-        return self.text_encoder.run(encode_text, self.tokenize(self._texts).to(self.device), checked=True)
+        ids = self.tokenize(self._texts)
+        return self.text_encoder.run(encode_text, ids, checked=True, seldom=True)
 
     def network_output(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> Tensor:
         views = len(latents)

@@ -76,7 +76,8 @@ class Zero123Prior(LatentPrior):
         rgb = prepared.resized(self.image_size).rgb.to(self.device, self.projection.weight.dtype)
         picture = rgb.permute(2, 0, 1)[None]  # [1, 3, S, S]
         self._elevation_deg = float(elevation_deg)
-        self._embedding = self.image_encoder.run(embed_picture, clip_pixels(picture, self.image_encoder), checked=True)
+        pixels = clip_pixels(picture, self.image_encoder)
+        self._embedding = self.image_encoder.run(embed_picture, pixels, checked=True, seldom=True)
         self._source = self.encode_unscaled(picture)
         self._asked = None
         if self.runtime.batch:  # little memory: 0.6 GB that nothing needs until the next picture

@@ -275,6 +275,14 @@ def test_only_the_needed_half_is_evaluated(exact, name, monkeypatch):
     assert (conditional - unconditional).abs().max() > 1e-4
 
 
+def test_what_is_asked_once_an_object_is_neither_recorded_nor_compiled(exact):
+    prior = exact["imagedream"]
+    show(prior)
+    prior.predict_noise(torch.randn(4, 4, 8, 8, dtype=torch.float64), 0.5, four_views(), 1.0)
+    assert [method.__name__ for method in prior.unet._calls] == ["predict_views_beside"]
+    assert not prior.text_encoder._calls and not prior.image_encoder._calls
+
+
 @pytest.mark.parametrize("count", [1, 6])
 def test_views_come_in_groups_of_four(exact, count):
     prior = exact["mvdream"]
