@@ -1,6 +1,7 @@
 """MVDream and ImageDream in the app: from a text, or a picture with a text, to files."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from mvdream_doubles import write_multiview
 import pipeline
 from config import load_config
 from main import main
+from priors import PRIORS
+from sir import PLANS
 
 TINY = [
     "fit.views=4", "fit.rounds=1", "fit.plan=grid", "fit.denoise_steps=2", "fit.t_start=0.6", "fit.t_end=0.6",
@@ -43,3 +46,14 @@ def test_a_missing_checkpoint_is_one_line(capsys, tmp_path):
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     for words in (str(tmp_path / "none"), "ashawkey/mvdream-sd2.1-diffusers", "2.6 GB", "OpenRAIL", "fetch_weights.py"):
         assert words in line
+
+
+def test_imagedreams_config_takes_the_official_calls():
+    """285 as counted of the official code, 77 of them up; 50 + 30 x 15 steps of the optimiser."""
+    config = load_config(Path(__file__).resolve().parent.parent / "configs" / "imagedream.yaml")
+    fit = config.fit
+    plans = PLANS[fit.plan](fit.denoise_steps, fit.rounds, fit.t_start, fit.t_end, fit.inversion_ratio)
+    assert sum(plan.calls for plan in plans) == 285
+    assert sum(len(plan.inversion) - 1 for plan in plans) == 77
+    assert fit.init_steps + fit.rounds * fit.round_steps == 500
+    assert fit.views == 4 and PRIORS[config.prior.name].group_size == 4
