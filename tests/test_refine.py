@@ -101,6 +101,16 @@ def test_the_map_leaves_out_what_is_oblique_or_unusable(truth, nearest):
     assert (half % 64 >= 32).all() and len(half) == (whole % 64 >= 32).sum()
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_views_that_show_nothing_change_nothing(truth, nearest, solver):
+    cameras = orbit_cameras([0.0], 0.0, width=32, height=32)
+    texels = texel_map(truth, nearest, cameras, torch.zeros(1, 32, 32, dtype=torch.bool))
+    assert texels.pixels.shape == (0,) and texels.matrix.shape[0] == 0
+    colours = texel_colours(truth)
+    fitted = SOLVERS[solver](colours, [Target(texels, torch.zeros(0, 3))], RefineConfig(steps=3))
+    torch.testing.assert_close(fitted, colours, rtol=0, atol=1e-5)
+
+
 def one_view(truth, nearest, colour: float) -> Target:
     cameras = orbit_cameras([0.0], 0.0, width=48, height=48)
     texels = texel_map(truth, nearest, cameras, torch.ones(1, 48, 48, dtype=torch.bool))
