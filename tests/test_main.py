@@ -332,6 +332,18 @@ def test_an_interrupted_run_leaves_nothing(place, call, meshed, monkeypatch):
     assert contents(place) == before
 
 
+def test_what_can_begin_before_the_imports_does(call, monkeypatch):
+    begun, given = [], []
+    monkeypatch.setattr("main.start_driver", lambda: begun.append("driver"))
+    monkeypatch.setattr("rehearsal.start", lambda config, device: begun.append(device.type) or "rehearsed")
+    monkeypatch.setattr("pipeline.run", lambda *arguments: given.append(arguments))
+    assert call("--device", "cpu")[0] == 0
+    assert begun == ["cpu"] and given[0][-1] == "rehearsed"
+    monkeypatch.setattr("devices.choose_device", lambda name: torch.device("cuda"))
+    assert call("--device", "cuda")[0] == 0
+    assert begun == ["cpu", "driver", "cuda"]
+
+
 def test_a_fault_of_the_program_is_not_hidden(call, monkeypatch):
     def fail(*arguments, **options):
         raise ValueError("a bug")
