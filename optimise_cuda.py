@@ -19,6 +19,7 @@ from cameras import Cameras
 from config import FitConfig
 from cuda_ext import load_module
 from densify import GradientStatistics
+from errors import UserError
 from gaussians import Gaussians
 from gs_renderer import render
 from priors.graphs import capture
@@ -125,7 +126,7 @@ class FusedSteps:
         try:
             with fixed_capacity(self.device, _ROOM * entries) as self._had_room:
                 self._graph, _ = capture(lambda: self._step(adam, statistics, total_steps), self.device)
-        except RuntimeError as error:  # the rasteriser waits for the device, or memory is short
+        except (RuntimeError, UserError) as error:  # something waits for the device, or memory is short
             logger.warning("the fit's steps are not recorded: %s", str(error).strip().splitlines()[0])
             self._recordable = False
 

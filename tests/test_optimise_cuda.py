@@ -230,11 +230,18 @@ def test_one_recording_serves_until_the_number_of_gaussians_changes(pictures, fu
     assert made.steps_done == made._fused.module.steps == 60
 
 
-def test_what_cannot_be_recorded_runs_plainly_after_one_warning(pictures, fused, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("operation not permitted when stream is capturing\nmore"),
+        UserError("the GPU has no memory left to render"),  # the rasteriser's; a recording has a pool of its own
+    ],
+)
+def test_what_cannot_be_recorded_runs_plainly_after_one_warning(pictures, fused, monkeypatch, caplog, error):
     caplog.set_level(logging.WARNING)
 
     def fail(function, device):
-        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        raise error
 
     monkeypatch.setattr(optimise_cuda, "capture", fail)
     made, plain = fused(small_config()), fused(small_config())
