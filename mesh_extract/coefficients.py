@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from cuda_ext import load_module
+from devices import enough_memory
 from errors import UserError
 
 _BLOCK = 256  # threads; one a pair
@@ -22,7 +23,7 @@ def gaussian_3d_coeff(points: Tensor, means: Tensor, factors: Tensor) -> Tensor:
     Returns:
         [P, G], dtype and device of `points`.
     Raises:
-        UserError: a shape, dtype or device does not fit; the message names the argument.
+        UserError: a shape, dtype or device does not fit, and the message names the argument; too little memory.
         BackendUnavailable: the tensors are on a GPU and kernels cannot run there.
     """
     for name, value, width in (("points", points, 3), ("means", means, 3), ("factors", factors, 6)):
@@ -34,10 +35,11 @@ def gaussian_3d_coeff(points: Tensor, means: Tensor, factors: Tensor) -> Tensor:
         raise UserError(f"factors must be [{means.shape[0]}, 6] to match means, got {list(factors.shape)}")
     if points.dtype not in _DTYPES:
         raise UserError(f"points must be float32 or float64, got {points.dtype}")
-    means, factors = means.to(points.dtype), factors.to(points.dtype)
-    if points.is_cuda:
-        return coefficients_on_gpu(points, means, factors)
-    return coefficients_in_torch(points, means, factors)
+    what = f"gaussian_3d_coeff of {len(points)} points and {len(means)} Gaussians"
+    with enough_memory(what, points.device, "try fewer at once"):
+        means, factors = means.to(points.dtype), factors.to(points.dtype)
+        compute = coefficients_on_gpu if points.is_cuda else coefficients_in_torch
+        return compute(points, means, factors)
 
 
 def coefficients_in_torch(points: Tensor, means: Tensor, factors: Tensor) -> Tensor:

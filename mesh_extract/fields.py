@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cuda_ext import why_unavailable
+from errors import UserError
 from gaussians import Gaussians
 from mesh_extract.coefficients import gaussian_3d_coeff
 from mesh_extract.fields_cuda import extract_fields_cuda, move_to_gpu
@@ -51,11 +52,18 @@ def extract_fields(gaussians: Gaussians, grid: GridSpec, backend: str = "auto") 
         BackendUnavailable: a backend of a GPU, and no device, driver or compiler; the message says which.
     """
     compute = lookup(BACKENDS, backend, "mesh.backend")
-    if torch.is_grad_enabled() and requires_gradient(gaussians):
-        return differentiable_field(compute, gaussians, grid)
-    dtype = torch.float64 if gaussians.means.dtype == torch.float64 else torch.float32
-    with torch.no_grad():
-        return compute(gaussians, grid).to(device=gaussians.means.device, dtype=dtype)
+    try:
+        if torch.is_grad_enabled() and requires_gradient(gaussians):
+            return differentiable_field(compute, gaussians, grid)
+        dtype = torch.float64 if gaussians.means.dtype == torch.float64 else torch.float32
+        with torch.no_grad():
+            return compute(gaussians, grid).to(device=gaussians.means.device, dtype=dtype)
+    except torch.OutOfMemoryError as error:
+        nodes = " x ".join(map(str, grid.shape))
+        raise UserError(
+            f"a density field of {nodes} nodes for {len(gaussians)} Gaussians needs more memory than the GPU has; "
+            "try a smaller mesh.resolution, or slabs of the grid"
+        ) from error
 
 
 def resolve_backend(backend: str, device: torch.device | None = None) -> str:

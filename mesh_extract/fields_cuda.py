@@ -55,23 +55,15 @@ def extract_fields_cuda(gaussians: Gaussians, grid: GridSpec) -> Tensor:
     of the Gaussians alike.
 
     Raises:
-        UserError: parameters that are not finite; too little memory.
+        UserError: parameters that are not finite.
     """
     device = gaussians.means.device
     parameters = [as_kernels_read(getattr(gaussians, name)) for name in _PARAMETERS]
-    count = len(parameters[0])
-    try:
-        density = torch.empty(grid.shape, dtype=torch.float32, device=device)
-        if count == 0:
-            return density.zero_()
-        _fill(parameters, grid, density)
-        return density
-    except torch.OutOfMemoryError as error:
-        shape = " x ".join(map(str, grid.shape))
-        raise UserError(
-            f"a density field of {shape} nodes for {count} Gaussians needs more memory than {device} has; "
-            "try a smaller mesh.resolution, or slabs of the grid"
-        ) from error
+    density = torch.empty(grid.shape, dtype=torch.float32, device=device)
+    if len(parameters[0]) == 0:
+        return density.zero_()
+    _fill(parameters, grid, density)
+    return density
 
 
 def count_pairs(gaussians: Gaussians, grid: GridSpec) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from devices import enough_memory
 from gaussians import Gaussians, rotation_matrices
 from mesh_extract.gradients_cuda import field_gradients_on_gpu
 from mesh_extract.grid import GridSpec
@@ -40,7 +41,9 @@ class _DensityField(torch.autograd.Function):
     def backward(ctx, gradient):
         parameters = ctx.saved_tensors
         compute = field_gradients_on_gpu if gradient.is_cuda else field_gradients
-        gradients = compute(parameters, ctx.grid, gradient)
+        what, advice = f"the backward pass of {len(parameters[0])} Gaussians", "try fewer of them, or slabs of the grid"
+        with enough_memory(what, gradient.device, advice):
+            gradients = compute(parameters, ctx.grid, gradient)
         cast = (value.to(like.dtype) for value, like in zip(gradients, parameters, strict=True))
         return *cast, None, None, None
 

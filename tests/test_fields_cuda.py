@@ -69,14 +69,32 @@ def test_auto_is_numba_on_the_cpu_and_where_no_kernel_runs(monkeypatch, caplog):
         fields._runs_kernels.cache_clear()
 
 
-def test_too_little_memory_is_one_line_with_advice(monkeypatch):
-    def no_memory(*arguments, **options):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+def no_memory(*arguments):
+    raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate ...")
 
-    monkeypatch.setattr(fields_cuda.torch, "empty", no_memory)
-    with pytest.raises(UserError, match=r"8 x 8 x 8 nodes for 5 Gaussians needs more memory .* slabs") as found:
-        fields_cuda.extract_fields_cuda(seeded(5), GridSpec.cube(-1, 1, 8))
-    assert "\n" not in str(found.value)
+
+@pytest.mark.parametrize("backend", GPU_BACKENDS)
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_too_little_memory_is_one_line_with_advice(monkeypatch, backend, with_gradient):
+    monkeypatch.setitem(fields.BACKENDS, backend, no_memory)
+    gaussians = seeded(5)
+    gaussians.means.requires_grad_(with_gradient)
+    expected = (
+        r"^a density field of 8 x 9 x 8 nodes for 5 Gaussians needs more memory than the GPU has; [^\n]*slabs[^\n]*$"
+    )
+    with pytest.raises(UserError, match=expected):
+        extract_fields(gaussians, GridSpec((0, 0, 0), 0.1, (8, 9, 8)), backend)
+
+
+def test_too_little_memory_for_gradients_and_coefficients_is_one_line(monkeypatch):
+    monkeypatch.setattr("mesh_extract.fields_gradients.field_gradients", no_memory)
+    gaussians = seeded(5)
+    gaussians.means.requires_grad_()
+    with pytest.raises(UserError, match=r"^the backward pass of 5 Gaussians needs more memory than cpu has; [^\n]*$"):
+        extract_fields(gaussians, GridSpec.cube(-1, 1, 8), "numba").sum().backward()
+    monkeypatch.setattr("mesh_extract.coefficients.coefficients_in_torch", no_memory)
+    with pytest.raises(UserError, match=r"^gaussian_3d_coeff of 2 points and 3 Gaussians needs more memory [^\n]*$"):
+        gaussian_3d_coeff(torch.zeros(2, 3), torch.zeros(3, 3), torch.ones(3, 6))
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 16), (0, 17), (0, 18), (0, 64), (8, 30), (15, 3), (14, 4), (33, 200)])
