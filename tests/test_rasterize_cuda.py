@@ -151,6 +151,24 @@ def test_no_camera_and_no_gaussian(device, scene):
 
 
 @pytest.mark.gpu
+def test_three_million_gaussians(device, scene):
+    """The last 400 of them are those in view: what lies behind the camera costs nothing and changes no bit."""
+    few, cameras = scene
+    cameras = cameras[[0]]
+    behind = {name: value[:1].expand(2_999_600, *value.shape[1:]) for name, value in few.tensors().items()}
+    behind["means"] = torch.tensor([[0.0, 0.0, 9.0]]).expand(2_999_600, 3)
+    many = {name: torch.cat([behind[name], value]) for name, value in few.tensors().items()}
+    results, expected = draw(Gaussians(**many), cameras, device), draw(few, cameras, device)
+    for name, value in expected.items():
+        found = results[name]
+        if name == "radii" or name.startswith("gradient"):
+            axis = 1 if name in ("radii", "gradient of means2d") else 0
+            others, found = found.split([2_999_600, 400], dim=axis)
+            assert not others.any(), name
+        assert torch.equal(found, value), name
+
+
+@pytest.mark.gpu
 def test_half_is_computed_in_float32(device, scene):
     gaussians, cameras = scene
     halves = gaussians.to(device, torch.float16)
