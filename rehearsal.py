@@ -2,10 +2,11 @@
 
 What is slow the first time (CUDA's libraries are loaded, kernels sent to the device, the prior read) hardly holds
 Python's lock; imports, and the cutting out of the picture, use no GPU. A rehearsal leaves nothing behind but the prior:
-no random number, no recorded graph, no setting of torch. What goes wrong in it goes wrong again where it is needed, and
-is told there.
+no recorded graph, no setting of torch, and its random numbers are its own. What goes wrong in it goes wrong again where
+it is needed, and is told there.
 """
 
+import importlib
 import logging
 import sys
 import threading
@@ -63,6 +64,8 @@ def rehearse(config: Config, device: torch.device) -> None:
     prior = make_prior(config.prior, device)
     assert isinstance(prior, EmbeddedPrior)
     prior.rehearse(config.fit.views)
+    # The steps need scipy. Two threads that import parts of it at once may meet half-made modules: let the other finish.
+    importlib.import_module("pipeline")
     _take_steps(config.fit, prior.image_size, device)
 
 

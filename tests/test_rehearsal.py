@@ -48,9 +48,9 @@ def test_what_goes_wrong_in_it_is_left_to_the_run(config, monkeypatch):
 
 
 def test_it_leaves_nothing_but_the_prior(config, caplog):
+    prior = pipeline.make_prior(config.prior, CPU)
     numbers = torch.get_rng_state()
     rehearsal.rehearse(config, CPU)
-    prior = pipeline.make_prior(config.prior, CPU)
     assert list(make._last.values()) == [prior]
     assert prior._source is None and prior._blank is None and prior._seen is None and prior._network.graphs == 0
     assert torch.equal(torch.get_rng_state(), numbers) and not torch.backends.cuda.matmul.allow_tf32
