@@ -64,7 +64,7 @@ def rehearse(config: Config, device: torch.device) -> None:
     prior = make_prior(config.prior, device)
     assert isinstance(prior, EmbeddedPrior)
     prior.rehearse(config.fit.views)
-    # The steps need scipy. Two threads that import parts of it at once may meet half-made modules: let the other finish.
+    # The steps need scipy. Two threads that import parts of it at once may meet half-made modules: wait for the other.
     importlib.import_module("pipeline")
     _take_steps(config.fit, prior.image_size, device)
 
