@@ -25,8 +25,8 @@ from cameras import Cameras
 from config import PriorConfig
 from errors import UserError
 from priors.base import PrecisionOverflow, Prior
-from priors.ldm_fuse import fuse
 from priors.ldm_networks import Network, Runtime
+from priors.sd_vae import Autoencoder
 from priors.weights import Located, load_safetensors, read_settings
 
 # Names of the VAE's attention in files that were saved before diffusers 0.15.
@@ -153,26 +153,35 @@ def guided(output: Tensor, guidance: float) -> Tensor:
 
 def encode_mean(vae: nn.Module, images: Tensor) -> Tensor:
     """Mean of the posterior of pictures in [-1, 1], unscaled."""
+    if isinstance(vae, Autoencoder):
+        return vae.encode_mean(images)
     return vae.encode(images, return_dict=False)[0].mode()
 
 
 def decode_mean(vae: nn.Module, latents: Tensor) -> Tensor:
     """Pictures around [-1, 1] of unscaled latents."""
-    return vae.decode(latents, return_dict=False)[0]
+    return vae.decode_mean(latents) if isinstance(vae, Autoencoder) else vae.decode(latents, return_dict=False)[0]
 
 
 def vae_network(part: Located, runtime: Runtime) -> Network:
     """The AutoencoderKL of a checkpoint."""
 
-    def build(dtype: torch.dtype, device: torch.device) -> nn.Module:
-        from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+    settings = read_settings(part)
 
+    def build(dtype: torch.dtype, device: torch.device) -> nn.Module:
         with torch.device("meta"):
-            vae = AutoencoderKL.from_config(read_settings(part))
+            vae = Autoencoder(settings, part.origin) if runtime.fused else diffusers_vae(settings)
         vae = load_safetensors(part, vae, dtype=dtype, device=device, rename=_modern_attention)
-        return fuse(vae) if runtime.fused else vae
+        return vae.fuse() if runtime.fused else vae
 
     return Network("vae", build, runtime)
+
+
+def diffusers_vae(settings: dict) -> nn.Module:
+    """diffusers' own form, which ours is compared with."""
+    from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+
+    return AutoencoderKL.from_config(settings)
 
 
 def _modern_attention(name: str) -> str:

@@ -29,7 +29,7 @@ class Runtime:
 
     dtype: of networks at first.
     graphs, compiled: replay CUDA graphs; let torch.compile fuse kernels.
-    fused: run Stable Diffusion's blocks with our own kernels (priors/ldm_fuse.py).
+    fused: our own form of Stable Diffusion's networks (priors/sd_unet.py, sd_vae.py); False: diffusers', to compare.
     batch: pictures a call at most; 0: all at once.
     offload: one network at a time on the device, the others in main memory.
     """
@@ -38,7 +38,7 @@ class Runtime:
     dtype: torch.dtype = torch.float32
     graphs: bool = False
     compiled: bool = False
-    fused: bool = False
+    fused: bool = True
     batch: int = 0
     offload: bool = False
     networks: list[Network] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Runtime:
         dtype = auto if config.precision == "auto" else PRECISIONS[config.precision]
         if config.compile:
             _require_compiler()
-        runtime = cls(device, dtype, graphs=on_gpu, compiled=config.compile, fused=on_gpu and not config.compile)
+        runtime = cls(device, dtype, graphs=on_gpu, compiled=config.compile)
         if on_gpu:
             scale = dtype.itemsize / 2
             runtime.fit_into(free_gb(device, config.memory_gb), all_at_once_gb * scale, resident_gb * scale)

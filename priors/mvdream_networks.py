@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from errors import UserError
+from priors.clip_networks import ClipConfig, PictureEncoder, TextEncoder
 from priors.ldm_networks import Network, Runtime
 from priors.mvdream_unet import MultiViewUNet, UNetConfig
 from priors.weights import Located, load_safetensors, read_settings
@@ -75,56 +76,37 @@ def embed_text_and_picture(unet: MultiViewUNet, text: Tensor, features: Tensor) 
 
 def text_encoder_network(part: Located, runtime: Runtime) -> Network:
     """CLIP's text encoder."""
-
-    def build(dtype: torch.dtype, device: torch.device) -> nn.Module:
-        from transformers.models.clip.configuration_clip import CLIPTextConfig
-        from transformers.models.clip.modeling_clip import CLIPTextModel
-
-        with torch.device("meta"):
-            encoder = CLIPTextModel(CLIPTextConfig.from_dict(read_settings(part)))
-        return _load_clip(part, encoder, "text_model.", dtype, device)
-
-    return Network("text encoder", build, runtime)
+    return _clip_network("text encoder", TextEncoder, "text_model.", part, runtime)
 
 
-def encode_text(encoder: nn.Module, ids: Tensor) -> Tensor:
+def encode_text(encoder: TextEncoder, ids: Tensor) -> Tensor:
     """Ids of tokens [b, n] -> [b, n, C]: the last hidden states, normalised."""
-    return encoder(input_ids=ids).last_hidden_state
+    return encoder(ids)
 
 
 def image_encoder_network(part: Located, runtime: Runtime) -> Network:
     """CLIP's image encoder, without a projection."""
+    return _clip_network("image encoder", PictureEncoder, "vision_model.", part, runtime)
+
+
+def encode_picture(encoder: PictureEncoder, pixels: Tensor) -> Tensor:
+    """Pictures [b, 3, 224, 224], normalised -> features of their patches [b, n, D]: the last hidden states but one."""
+    return encoder(pixels, skipped=1)
+
+
+def _clip_network(
+    name: str, kind: Callable[[ClipConfig], nn.Module], prefix: str, part: Located, runtime: Runtime
+) -> Network:
+    """An encoder of CLIP; the public files name its tensors with a prefix."""
+    config = ClipConfig.from_settings(read_settings(part), part.origin)
 
     def build(dtype: torch.dtype, device: torch.device) -> nn.Module:
-        from transformers.models.clip.configuration_clip import CLIPVisionConfig
-        from transformers.models.clip.modeling_clip import CLIPVisionModel
-
         with torch.device("meta"):
-            encoder = CLIPVisionModel(CLIPVisionConfig.from_dict(read_settings(part)))
-        return _load_clip(part, encoder, "vision_model.", dtype, device)
+            encoder = kind(config)
+        rename, ignore = (lambda name: name.removeprefix(prefix)), (r".*\.position_ids",)  # older files hold a constant
+        return load_safetensors(part, encoder, dtype=dtype, device=device, rename=rename, ignore=ignore)
 
-    return Network("image encoder", build, runtime)
-
-
-def encode_picture(encoder: nn.Module, pixels: Tensor) -> Tensor:
-    """Pictures [b, 3, 224, 224], normalised -> features of their patches [b, n, D]: the last hidden states but one."""
-    return encoder(pixel_values=pixels, output_hidden_states=True).hidden_states[-2]
-
-
-def _load_clip(part: Located, encoder: nn.Module, prefix: str, dtype: torch.dtype, device: torch.device) -> nn.Module:
-    """Fill an encoder of CLIP; the public files name it with a prefix that transformers 5 has dropped."""
-    own = encoder.state_dict().keys()
-    for module in encoder.modules():
-        if hasattr(module, "position_ids"):  # a constant that is not in the file (older ones do hold it)
-            module.position_ids = torch.arange(module.position_embedding.num_embeddings)[None]
-    return load_safetensors(
-        part,
-        encoder,
-        dtype=dtype,
-        device=device,
-        rename=lambda name: name if name in own else name.removeprefix(prefix),
-        ignore=(r".*\.position_ids",),
-    )
+    return Network(name, build, runtime)
 
 
 def read_tokenizer(part: Located) -> Callable[[list[str]], Tensor]:

@@ -6,23 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from errors import UserError
-from priors.ldm_fuse import fuse
+from priors.clip_networks import ClipConfig, ProjectedPictureEncoder
 from priors.ldm_networks import Network, Runtime
+from priors.sd_unet import UNet
 from priors.weights import Located, load_safetensors, read_settings
 
 POSE_NUMBERS = 4  # of the relative camera, beside CLIP's embedding
-
-
-class SingleTokenAttention:
-    """Cross attention to one token: the softmax over one key is 1, so that the result is the value for every query.
-
-    Exact, and leaves out the queries, the keys and the attention itself of every block.
-    """
-
-    def __call__(self, attention: nn.Module, hidden_states: Tensor, encoder_hidden_states: Tensor, **unused) -> Tensor:
-        assert encoder_hidden_states.shape[1] == 1
-        value = attention.to_out[0](attention.to_v(encoder_hidden_states))  # [B, 1, C]
-        return value.expand(-1, hidden_states.shape[1], -1)
 
 
 def unet_network(part: Located, runtime: Runtime) -> tuple[Network, int]:
@@ -36,42 +25,37 @@ def unet_network(part: Located, runtime: Runtime) -> tuple[Network, int]:
         )
 
     def build(dtype: torch.dtype, device: torch.device) -> nn.Module:
-        from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
-
         with torch.device("meta"):
-            unet = UNet2DConditionModel.from_config(settings)
+            unet = UNet(settings, part.origin) if runtime.fused else diffusers_unet(settings)
         unet = load_safetensors(part, unet, dtype=dtype, device=device)
-        if runtime.fused:
-            return fuse(unet)
-        processors = unet.attn_processors
-        unet.set_attn_processor(
-            {
-                name: SingleTokenAttention() if name.endswith("attn2.processor") else processor
-                for name, processor in processors.items()
-            }
-        )
-        return unet
+        return unet.fuse() if runtime.fused else unet
 
     return Network("unet", build, runtime), 8 * int(settings.get("sample_size", 32))
 
 
+def diffusers_unet(settings: dict) -> nn.Module:
+    """diffusers' own form, which ours is compared with."""
+    from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+
+    return UNet2DConditionModel.from_config(settings)
+
+
 def predict(unet: nn.Module, latents: Tensor, source: Tensor, steps: Tensor, tokens: Tensor) -> Tensor:
     """Noise in the latents [N, 4, S / 8, S / 8], beside the picture's latents, at N steps, attending to N tokens."""
-    return unet(torch.cat([latents, source], dim=1), steps, encoder_hidden_states=tokens, return_dict=False)[0]
+    x = torch.cat([latents, source], dim=1)
+    if isinstance(unet, UNet):
+        return unet(x, steps, tokens)
+    return unet(x, steps, encoder_hidden_states=tokens, return_dict=False)[0]
 
 
 def image_encoder_network(part: Located, runtime: Runtime) -> Network:
     """CLIP's image encoder with its projection."""
+    config = ClipConfig.from_settings(read_settings(part), part.origin)
 
     def build(dtype: torch.dtype, device: torch.device) -> nn.Module:
-        from transformers.models.clip.configuration_clip import CLIPVisionConfig
-        from transformers.models.clip.modeling_clip import CLIPVisionModelWithProjection
-
         with torch.device("meta"):
-            encoder = CLIPVisionModelWithProjection(CLIPVisionConfig.from_dict(read_settings(part)))
-        # A constant that is not in the file (older ones do hold it).
-        embeddings = encoder.vision_model.embeddings
-        embeddings.position_ids = torch.arange(embeddings.num_positions)[None]
+            encoder = ProjectedPictureEncoder(config)
+        # Older files hold a constant.
         return load_safetensors(part, encoder, dtype=dtype, device=device, ignore=(r".*\.position_ids",))
 
     return Network("image encoder", build, runtime)
@@ -79,7 +63,7 @@ def image_encoder_network(part: Located, runtime: Runtime) -> Network:
 
 def embed_picture(encoder: nn.Module, pixels: Tensor) -> Tensor:
     """CLIP's embedding of pictures [B, 3, 224, 224] -> [B, D]."""
-    return encoder(pixel_values=pixels).image_embeds
+    return encoder(pixels)
 
 
 def read_projection(part: Located, unet: Located, image_encoder: Located, runtime: Runtime) -> nn.Linear:

@@ -174,7 +174,7 @@ def time_networks(options: argparse.Namespace) -> None:
         steps = torch.full((views,), 501.0, device=device)
         return tensors(views, 4, size, size), tensors(views, 4, size, size), steps, tensors(views, 1, token)
 
-    manners = {"eager": {}, "graph": {"graphs": True}, "fused": {"graphs": True, "fused": True}}
+    manners = {"eager": {"fused": False}, "graph": {"fused": False, "graphs": True}, "fused": {"graphs": True}}
     manners["fused, convolutions chosen by trial"] = manners["fused"]
     if any(override == "prior.compile=true" for override in options.overrides):
         manners["compiled"] = {"graphs": True, "compiled": True}
@@ -250,7 +250,8 @@ def limit_memory(limit_gb: float, device: torch.device) -> None:
 
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     context_gb = (total_bytes - free_bytes) / 1e9  # what the process's context takes is part of a small card's memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (limit_gb - context_gb) * 1e9 / total_bytes), device)
+    share = min(1.0, (limit_gb - context_gb) * 1e9 / total_bytes)
+    torch.cuda.set_per_process_memory_fraction(share, torch.cuda.current_device())
     plain = ldm_networks.free_gb
     ldm_networks.free_gb = lambda where, limit=0.0: plain(where, limit_gb - context_gb)
 

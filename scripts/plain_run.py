@@ -1,7 +1,7 @@
 """The public priors and the fit as one would write them first: what scripts/bench_prior.py measures speed-ups against.
 
-Half precision, eager, no CUDA graphs, the libraries' own attention and memory layout; both halves of the guidance in
-every call; one render a view; PyTorch's own loss and Adam. Nothing waits for the GPU that need not. The same models,
+Half precision, eager, no CUDA graphs, diffusers' own networks, attention and memory layout; both halves of the guidance
+in every call; one render a view; PyTorch's own loss and Adam. Nothing waits for the GPU that need not. The same models,
 schedule, hyper-parameters and files as the app.
 """
 
@@ -20,9 +20,9 @@ from cameras import Cameras
 from densify import bound_shapes
 from gs_renderer import Rendered, render
 from optimise import SplatOptimiser, difference
-from priors import PRIORS, ldm, zero123_networks
+from priors import PRIORS
 from priors.ldm import guided
-from priors.ldm_networks import Network
+from priors.ldm_networks import Network, Runtime
 from priors.zero123 import Zero123Prior
 from priors.zero123_networks import predict
 from views import Views
@@ -101,12 +101,14 @@ def plainly() -> Iterator[None]:
             network._module = network._build(network.dtype, network._runtime.device)
             if hasattr(network._module, "set_attn_processor"):
                 network._module.set_attn_processor(AttnProcessor2_0())
-            network._runtime.graphs = network._runtime.compiled = False
         return network._module
 
     def cast(network: Network, tensor: Tensor) -> Tensor:
         dtype = torch.float32 if tensor.dim() == 1 else network.dtype
         return tensor.to(network._runtime.device, dtype)
+
+    def runtime(config, device: torch.device, *thresholds: float) -> Runtime:
+        return Runtime(device, torch.float16 if device.type == "cuda" else torch.float32, fused=False)
 
     with (
         patch.dict(PRIORS, zero123=PlainZero123Prior),
@@ -114,7 +116,6 @@ def plainly() -> Iterator[None]:
         patch.object(fit, "render", render_one_by_one),
         patch.object(Network, "module", property(networks_as_they_are)),
         patch.object(Network, "cast", cast),
-        patch.object(ldm, "fuse", lambda network: network),
-        patch.object(zero123_networks, "fuse", lambda network: network),
+        patch.object(Runtime, "from_config", runtime),
     ):
         yield

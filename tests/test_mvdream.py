@@ -217,10 +217,15 @@ def test_without_the_picture_zeros_pass_through_the_resampler(exact):
     assert (prior._context[0, 77:] - prior._context[1, 77:]).abs().max() > 0.01
 
 
-def test_features_are_those_of_the_last_layer_but_one(exact):
-    prior = exact["imagedream"]
-    encoder, unet = prior.image_encoder.module, prior.unet.module
+def test_features_are_those_of_the_last_layer_but_one(exact, folders):
+    """As transformers computes them."""
+    from transformers import CLIPVisionModel
+
     from priors.zero123 import clip_pixels
+
+    prior = exact["imagedream"]
+    unet = prior.unet.module
+    encoder = CLIPVisionModel.from_pretrained(folders["imagedream"] / "image_encoder", dtype=torch.float64)
 
     pixels = clip_pixels(picture().rgb.permute(2, 0, 1)[None], prior.image_encoder)
     layers = encoder(pixel_values=pixels, output_hidden_states=True).hidden_states
@@ -243,9 +248,15 @@ def test_a_long_text_is_cut_and_keeps_its_end(exact, caplog):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_negative_prompt_is_the_unconditional_half(exact, name):
+def test_the_negative_prompt_is_the_unconditional_half(exact, folders, name):
+    """Encoded as transformers does."""
+    from transformers import CLIPTextModel
+
     prior = exact[name]
-    known, other = prior.text_encoder.module(input_ids=prior.tokenize(["a cat, 3d asset", "a dog"])).last_hidden_state
+    encoder = CLIPTextModel.from_pretrained(folders[name] / "text_encoder", dtype=torch.float64)
+    with torch.no_grad():
+        ids = prior.tokenize(["a cat, 3d asset", "a dog"])
+        known, other = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
     weight = prior.unet.module.text_weight
     torch.testing.assert_close(prior._context[0, :77], known @ weight.T)
     torch.testing.assert_close(prior._context[1, :77], other @ weight.T)
@@ -305,16 +316,24 @@ def test_target_views_against_plain_loops(exact, folders, name):
     weights = {key: value.double().numpy() for key, value in weights.items()}
     settings = read_settings(reference_part(folder / "unet"))
     rows = [reference.blender_camera(20.0 + 90.0 * i + 90.0, 10.0) for i in range(4)]
-    texts = prior.text_encoder.module(input_ids=prior.tokenize(["a dog", "a cat, 3d asset"])).last_hidden_state.numpy()
+    # The other networks are read by their own libraries.
+    from diffusers import AutoencoderKL
+    from transformers import CLIPTextModel, CLIPVisionModel
+
+    vae = AutoencoderKL.from_pretrained(folder / "vae", torch_dtype=torch.float64).requires_grad_(False)
+    ids = prior.tokenize(["a dog", "a cat, 3d asset"])
+    with torch.no_grad():
+        text_encoder = CLIPTextModel.from_pretrained(folder / "text_encoder", dtype=torch.float64)
+        texts = text_encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.numpy()
     tokens, sources = (None, None), None
     if prior.takes_picture:
         from priors.zero123 import clip_pixels
 
         pixels = picture().rgb.permute(2, 0, 1)[None]
-        encoder = prior.image_encoder.module
+        encoder = CLIPVisionModel.from_pretrained(folder / "image_encoder", dtype=torch.float64).requires_grad_(False)
         features = encoder(clip_pixels(pixels, prior.image_encoder), output_hidden_states=True).hidden_states[-2][0]
         tokens = [reference.resampler(weights, f.numpy()) for f in (torch.zeros_like(features), features)]
-        mean = prior.vae.module.encode(2 * pixels - 1).latent_dist.mean[0].numpy()
+        mean = vae.encode(2 * pixels - 1).latent_dist.mean[0].numpy()
         sources = [np.zeros_like(mean), 0.18215 * mean]
 
     def noise(x, step, scale):
@@ -323,12 +342,12 @@ def test_target_views_against_plain_loops(exact, folders, name):
     a = reference.schedule()
     generator = torch.Generator().manual_seed(2)
     first, fresh = (torch.randn(4, 4, 8, 8, generator=generator).double().numpy() for _ in range(2))
-    clean = 0.18215 * prior.vae.module.encode(2 * images - 1).latent_dist.mean.numpy()
+    clean = 0.18215 * vae.encode(2 * images - 1).latent_dist.mean.numpy()
     x = list(np.sqrt(a[301]) * clean + np.sqrt(1 - a[301]) * first)
     x = [reference.ddim(v, n, a[301], a[501], 0.0, 0.0) for v, n in zip(x, noise(x, 301, 0.0), strict=True)]
     found = noise(x, 501, 2.5)
     x = [reference.ddim(v, n, a[501], a[0], 0.5, f) for v, n, f in zip(x, found, fresh, strict=True)]
-    decoded = prior.vae.module.decode(torch.tensor(np.stack(x)) / 0.18215, return_dict=False)[0]
+    decoded = vae.decode(torch.tensor(np.stack(x)) / 0.18215, return_dict=False)[0]
     # Measured: 4e-14.
     torch.testing.assert_close(views, (decoded / 2 + 0.5).clamp(0, 1), rtol=0, atol=1e-10)
     assert views.std() > 0.01
