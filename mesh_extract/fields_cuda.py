@@ -21,12 +21,16 @@ from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
 from mesh_extract.support import CUTOFF, SMALLEST_SCALE
 
-KERNEL_CONSTANTS = {"CUTOFF": CUTOFF, "SMALLEST_SCALE": SMALLEST_SCALE}
-# Sizes that kernels/extract_fields_tiles.cuh fixes.
 _THREADS = 256
-_CELL = 16  # nodes along a side of what shares a list
-_REGIONS = 512
-_TILE_NODES = 8**3
+_TILE = 8  # nodes along a side of what a block evaluates
+_CELL = 2 * _TILE  # of what shares a list
+_SPLIT = 8  # regions along each side of the grid
+_SEGMENT = 2048  # entries of a list that are summed in one piece
+_TILE_NODES = _TILE**3
+KERNEL_CONSTANTS = {
+    "CUTOFF": CUTOFF, "SMALLEST_SCALE": SMALLEST_SCALE,
+    "BLOCK_THREADS": _THREADS, "TILE_SIDE": _TILE, "GRID_SPLIT": _SPLIT, "SEGMENT_ENTRIES": _SEGMENT,
+}  # fmt: skip
 _PARAMETERS = ("means", "quats", "log_scales", "logit_opacities")
 
 _MOST_GAUSSIANS = 1 << 24  # of a call: their numbers share 32 bits with the tiles of a cell
@@ -180,8 +184,8 @@ def _layout(count: int, grid: GridSpec, entries: int, slots: int) -> _Layout:
     assert 8 * math.prod(cells) < 1 << 31, "tiles are numbered in 32 bits"
     blocks = -(-count // _THREADS)
     words = blocks * _THREADS // 32
-    segments = entries // 1024 + math.prod(cells)  # all but a cell's last are longer than that
-    sizes = (64 * count, 8 * count, 4 * _REGIONS * words, words, 64)
+    segments = entries // (_SEGMENT // 2) + math.prod(cells)  # all but a cell's last are longer than that
+    sizes = (64 * count, 8 * count, 4 * _SPLIT**3 * words, words, 64)
     sizes += (4 * entries, 16 * segments, 128 * segments, 4 * slots, 4 * slots, 4 * _TILE_NODES * slots)
     places, total = [], 0
     for size in sizes:

@@ -5,7 +5,8 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-_FAR = 1 << 30  # squared distance where nothing is marked, as on the GPU
+from mesh_extract import field_ops_cuda
+from mesh_extract.field_ops_cuda import FAR
 
 
 def squared_distances(marked: Tensor) -> Tensor:
@@ -17,8 +18,6 @@ def squared_distances(marked: Tensor) -> Tensor:
         [X, Y, Z] int32, exact.
     """
     if marked.device.type != "cpu":
-        from mesh_extract import field_ops_cuda
-
         return field_ops_cuda.squared_distances(marked)
     squared = np.empty(marked.shape, np.int32)
     _distances_along_z(marked.contiguous().numpy(), squared)
@@ -35,8 +34,6 @@ def parts_with(mask: Tensor, seeds: Tensor, corners: bool = False) -> Tensor:
         corners: whether nodes that share an edge or a corner hang together, or only those that share a face.
     """
     if mask.device.type != "cpu":
-        from mesh_extract import field_ops_cuda
-
         return field_ops_cuda.parts_with(mask, seeds, corners)
     from scipy.ndimage import label
 
@@ -55,7 +52,7 @@ def _distances_along_z(marked, squared):
             since = np.int64(1) << 15
             for z in range(size_z):
                 since = 0 if marked[x, y, z] else since + 1
-                squared[x, y, z] = min(since * since, _FAR)
+                squared[x, y, z] = min(since * since, FAR)
             since = np.int64(1) << 15
             for z in range(size_z - 1, -1, -1):
                 since = 0 if marked[x, y, z] else since + 1
@@ -103,4 +100,4 @@ def _distances_along_middle(squared):
                 while k + 1 < count and start[k + 1] <= u:
                     k += 1
                 way = u - lowest[k]
-                squared[plane, u, first + line] = min(np.int64(lines[lowest[k], line]) + way * way, _FAR)
+                squared[plane, u, first + line] = min(np.int64(lines[lowest[k], line]) + way * way, FAR)

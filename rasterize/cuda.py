@@ -6,11 +6,11 @@ from torch import Tensor
 from cameras import Cameras
 from errors import UserError
 from gaussians import Gaussians
-from rasterize.cuda_buffers import SUMS, Buffers, make_buffers, wait_for_entries
+from rasterize.cuda_buffers import LANES_A_GAUSSIAN, SUMS, Buffers, make_buffers, wait_for_entries
 from rasterize.definition import Rendered
 
 _THREADS = 256  # of kernels with a thread a Gaussian in an image
-_BACKWARD_THREADS, _LANES_A_GAUSSIAN = 128, 8  # of project_backward
+_BACKWARD_THREADS = 128  # of project_backward
 _OUT_OF_MEMORY = "the GPU has no memory left to render {}: render fewer or smaller images at once"
 
 
@@ -92,7 +92,7 @@ class _Project(torch.autograd.Function):
         except torch.OutOfMemoryError as error:
             raise UserError(_OUT_OF_MEMORY.format(f"gradients of {b.n} Gaussians")) from error
         b.project.launch(
-            "project_backward", -(-b.n * _LANES_A_GAUSSIAN // _BACKWARD_THREADS), _BACKWARD_THREADS,
+            "project_backward", -(-b.n * LANES_A_GAUSSIAN // _BACKWARD_THREADS), _BACKWARD_THREADS,
             means, quats, log_scales, logits, shN, viewmats, Ks, b.c, b.n, b.width, b.height,
             packed, radii, g_means2d, g_packed, *outputs,
         )  # fmt: skip

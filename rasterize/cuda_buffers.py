@@ -34,6 +34,7 @@ from rasterize.projection import SH_C1, SH_C2, SH_C3
 PIXELS_A_LANE = 2  # 1: tiles of 8 x 4 pixels, a warp each; 2: 8 x 8, fewer sums over lanes; 4: 8 x 16
 TILE_WIDTH = 8
 SUMS = 10  # partial gradients of an entry
+LANES_A_GAUSSIAN = 8  # of project_backward, each with a camera of its own
 _COUNTER_HEAD = 4  # words before the counts of the tiles
 _GUESS = 8.0  # entries of a Gaussian in an image, before the first call of a size
 _MARGIN = 4 / 3
@@ -54,11 +55,12 @@ def constants(sh_count: int = 16) -> dict[str, dict[str, float | int]]:
     harmonics |= {f"SH_C3{'ABCDE'[i]}": value for i, value in enumerate(SH_C3)}
     limits = {"EPS2D": EPS2D, "NEAR": NEAR, "ALPHA_MIN": ALPHA_MIN, "FOV_MARGIN": FOV_MARGIN}
     limits |= {"MEAN_MAX": MEAN_MAX, "SCALE_MAX": SCALE_MAX}
-    lanes = {"PIXELS_A_LANE": PIXELS_A_LANE}
+    tiles = {"PIXELS_A_LANE": PIXELS_A_LANE, "TILE_WIDTH": TILE_WIDTH}
+    lists = {"COUNTER_HEAD": _COUNTER_HEAD, "LANES_A_GAUSSIAN": LANES_A_GAUSSIAN}
     return {
-        "rasterize_project": lanes | limits | harmonics,
-        "rasterize_bins": lanes,
-        "rasterize_draw": lanes | alphas,
+        "rasterize_project": tiles | lists | limits | harmonics,
+        "rasterize_bins": tiles,
+        "rasterize_draw": tiles | alphas | {"SUMS": SUMS},
     }
 
 

@@ -17,8 +17,6 @@
 constexpr unsigned kGuards = 1u << 9 | 1u << 19 | 1u << 29;
 constexpr int kLargestPacked = 511;
 constexpr int kLengthBits = 12;  // of an item: kSegment fits
-constexpr double kSlenderest = 1e3;  // ratio of deviations from which on single precision cannot decide on tiles
-
 
 __device__ __forceinline__ int region_size(int cells) { return (cells + kSplit - 1) / kSplit; }
 
@@ -109,8 +107,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) extract_fields_prepare(
       g.l3 = (float)(l[3] * kExponentUnit), g.l4 = (float)(l[4] * kExponentUnit), g.l5 = (float)(l[5] * kExponentUnit);
       g.log2_peak = (float)(shape.log_peak * kLog2E);
       g.ratio = steepness > kNarrow ? -1.0f : (float)exp2(-2.0 * steepness);
-      // Culling in single precision gets 1 % of leeway; where that may not do, boxes decide alone.
-      g.limit = longest > kSlenderest * shortest ? 3e38f : (float)(0.5 * shape.reach * kLog2E + 0.01);
+      g.limit = culling_limit(shape.reach, longest, shortest);
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         const double nearest = rint(fmin(fmax(shape.mean[axis], -1e9), 1e9));

@@ -9,7 +9,6 @@ constexpr int kAlongZ = 8;                    // threads that share a row: 8 nod
 constexpr int kRowsAtOnce = kThreads / kAlongZ;
 constexpr int kSums = 10;                     // of g v, g v y (3), g v y y^T (xx, xy, xz, yy, yz, zz)
 constexpr unsigned kAll = 0xffffffffu;
-constexpr double kSlenderest = 1e3;           // ratio of deviations from which on rows are not cut in single precision
 
 struct Support {  // in node units; exponents are powers of 2
   float l[6], whitening[3][3], log2_peak, limit, rest[3];
@@ -37,7 +36,7 @@ __device__ Support support_of(const GaussianShape& shape, const int (&grid_first
   s.log2_peak = (float)(shape.log_peak * kLog2E);
   const double longest = fmax(shape.scale[0], fmax(shape.scale[1], shape.scale[2]));
   const double shortest = fmin(shape.scale[0], fmin(shape.scale[1], shape.scale[2]));
-  s.limit = longest > kSlenderest * shortest ? 3e38f : (float)(0.5 * shape.reach * kLog2E + 0.01);
+  s.limit = culling_limit(shape.reach, longest, shortest);
   return s;
 }
 

@@ -2,14 +2,14 @@
 // What the kernels of extract_fields.cu share: sizes, the record of a Gaussian, sums over a block, and the test of an
 // ellipsoid against a box of nodes.
 
-constexpr int kThreads = 256;   // of every block
+constexpr int kThreads = BLOCK_THREADS;  // of every block
 constexpr int kWarps = kThreads / 32;
-constexpr int kTile = 8;        // nodes along a side of a tile, which one block evaluates
+constexpr int kTile = TILE_SIDE;         // nodes along a side of a tile, which one block evaluates
 constexpr int kTileNodes = kTile * kTile * kTile;
-constexpr int kCell = 16;       // nodes along a side of a cell: 2^3 tiles that share one list
-constexpr int kSplit = 8;       // regions along each side of the grid
+constexpr int kCell = 2 * kTile;         // nodes along a side of a cell: 2^3 tiles that share one list
+constexpr int kSplit = GRID_SPLIT;       // regions along each side of the grid
 constexpr int kRegions = kSplit * kSplit * kSplit;
-constexpr int kSegment = 2048;  // entries of a list that are summed in one piece
+constexpr int kSegment = SEGMENT_ENTRIES;  // entries of a list that are summed in one piece
 constexpr unsigned kAll = 0xffffffffu;
 
 // Counters of a call, 64 bits each, zeroed by extract_fields_prepare.

@@ -64,6 +64,13 @@ __device__ __forceinline__ void precision_factors(const GaussianShape& g, double
 
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kExponentUnit = 0.8493218002880191;  // sqrt(0.5 log2 e): exp(-q / 2) = 2^-(this sqrt(q))^2
+constexpr double kSlenderest = 1e3;  // ratio of deviations from which on single precision cannot say where it ends
+
+// The exponent of 2 at which a Gaussian counts as ending where single precision leaves out what it does not reach: with
+// 1 % of leeway, and nowhere where that may not do; then its box decides alone. Given its deviations' extremes.
+__device__ __forceinline__ float culling_limit(double reach, double longest, double shortest) {
+  return longest > kSlenderest * shortest ? 3e38f : (float)(0.5 * reach * kLog2E + 0.01);
+}
 
 __device__ __forceinline__ float power_of_two(float x) {
   float result;

@@ -2,7 +2,7 @@
 #pragma once
 
 // One warp draws one tile; a lane has PIXELS_A_LANE pixels of it, four rows apart.
-constexpr int kTileWidth = 8;
+constexpr int kTileWidth = TILE_WIDTH;
 constexpr int kTileHeight = 4 * PIXELS_A_LANE;
 constexpr unsigned kAllLanes = 0xffffffffu;
 

@@ -9,7 +9,7 @@
 #include "rasterize_common.cuh"
 
 constexpr int kGroup = 4;   // entries in flight
-constexpr int kSums = 10;   // of an entry
+constexpr int kSums = SUMS;  // of an entry
 constexpr float kHalfLog2E = 0.72134752044448170f;
 
 // One entry as the pixels need it, in shared memory.

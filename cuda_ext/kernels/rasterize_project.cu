@@ -5,8 +5,8 @@
 #include "rasterize_geometry.cuh"
 
 constexpr int kThreads = 256;        // of project_forward
-constexpr int kCamerasAtOnce = 8;    // of project_backward: lanes that share a Gaussian, each with a camera of its own
-constexpr int kHead = 4;             // words of `counters` before the tiles' counts
+constexpr int kCamerasAtOnce = LANES_A_GAUSSIAN;  // of project_backward, each with a camera of its own
+constexpr int kHead = COUNTER_HEAD;  // words of `counters` before the tiles' counts
 
 // Exclusive sum over the block's threads; `total` gets the whole sum.
 __device__ __forceinline__ unsigned block_sum(unsigned value, unsigned* total) {
