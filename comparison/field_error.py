@@ -8,11 +8,9 @@ from torch import Tensor
 
 from gaussians import Gaussians
 from mesh_extract import GridSpec
-from mesh_extract.fields_exact import extract_fields_exact
+from mesh_extract.fields_exact import ABSOLUTE_ERROR, RELATIVE_ERROR, extract_fields_exact
 from mesh_extract.support import CUTOFF
 
-# Of a right field, against float64 with the same cut-off: rounding, which grows with the density.
-ABSOLUTE_ERROR, RELATIVE_ERROR = 2e-5, 2e-6
 SAMPLED_NODES = 20_000
 
 

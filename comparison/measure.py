@@ -9,9 +9,9 @@ import torch
 from comparison.backends import Variant
 from comparison.field_error import ExactSample, FieldError
 from comparison.mesh_distance import MeshDistance, mesh_distance
-from comparison.timing import Timing, repeat, timed
 from gaussians import Gaussians
 from mesh_extract import GridSpec, Mesh, extract_mesh
+from timing import Timing, repeat, timed
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from comparison import numbers
 from comparison.accounts import gustafson, work_rate
 from comparison.figures import base_row
 from comparison.machine import one_line
-from comparison.timing import Timing
+from timing import Timing
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

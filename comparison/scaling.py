@@ -1,7 +1,6 @@
 """The same Gaussians on ever finer grids, in slabs where a whole field would not fit."""
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -10,10 +9,11 @@ from torch import Tensor
 from comparison.backends import Variant
 from comparison.field_error import ExactSample, FieldError
 from comparison.measure import Budget, release_memory
-from comparison.timing import Timing, repeat, timed
 from errors import UserError
 from gaussians import Gaussians
 from mesh_extract import GridSpec
+from mesh_extract.isosurface_cuda import slabs as cut_into_slabs
+from timing import Timing, repeat, timed
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,9 @@ class ScalingResult:
 
 
 def slabs(grid: GridSpec, most_nodes: int = SLAB_NODES) -> Iterator[GridSpec]:
-    """The grid cut across x into parts of at most `most_nodes` nodes, of two layers at least; no node is in two."""
-    count, size_x = math.ceil(grid.node_count / most_nodes), grid.shape[0]
-    count = max(1, min(count, size_x // 2))
-    bounds = [round(size_x * k / count) for k in range(count + 1)]
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    """The grid cut across x into even parts of at most `most_nodes` nodes, but two layers at least, none in two."""
+    _, size_y, size_z = grid.shape
+    for first, last in cut_into_slabs(grid.shape, max(2, most_nodes // (size_y * size_z))):
         yield grid.slab(first, last)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 import pipeline
-from comparison.timing import timed
 from config import Config
 from errors import UserError
 from evaluation.fingerprint import code_hash, measured_code, weights_hash
@@ -18,6 +17,7 @@ from gaussians import Gaussians
 from mesh_extract import BACKENDS, GridSpec
 from registry import lookup
 from run_record import write_json
+from timing import timed
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ on the GPU by CUDA events, everything included that the call does.
 """
 
 import statistics
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from mesh_extract.fields_exact import exact_at
 from mesh_extract.grid import GridSpec
 from mesh_extract.support import CUTOFF, precision_factors
 from scenes import shell
+from timing import timed
 
 _CHECKED_NODES = 4096  # compared with float64
 
@@ -127,22 +128,8 @@ def nodes_near(means: Tensor, grid: GridSpec, count: int, generator: torch.Gener
 def call_times_ms(call: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
     """Milliseconds of each of `repeats` calls, after one that is not counted."""
     call()
-    times = []
-    for _ in range(repeats):
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.synchronize()
-                started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                started.record()
-                call()
-                ended.record()
-                ended.synchronize()
-            times.append(started.elapsed_time(ended))
-        else:
-            started_s = time.perf_counter()
-            call()
-            times.append(1e3 * (time.perf_counter() - started_s))
-    return times
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        return [1e3 * timed(call, device.type)[1] for _ in range(repeats)]
 
 
 def _largest(difference: Tensor) -> float:

@@ -6,6 +6,8 @@ from torch import Tensor
 from gaussians import Gaussians, rotation_matrices
 from mesh_extract.grid import GridSpec
 
+# How far a right field may be off with the same cut-off, less the slack: rounding, which grows with the density.
+ABSOLUTE_ERROR, RELATIVE_ERROR = 2e-5, 2e-6
 _PAIRS_AT_ONCE = 1 << 24  # of a node and a Gaussian: bounds the memory, about 700 MB
 
 

@@ -29,7 +29,7 @@ from gaussians import Gaussians  # noqa: E402
 from mesh_extract import BACKENDS, GridSpec, extract_fields  # noqa: E402
 from mesh_extract.compare import call_times_ms, nodes_near  # noqa: E402
 from mesh_extract.fields_cuda import count_pairs  # noqa: E402
-from mesh_extract.fields_exact import exact_at  # noqa: E402
+from mesh_extract.fields_exact import ABSOLUTE_ERROR, RELATIVE_ERROR, exact_at  # noqa: E402
 from mesh_extract.support import CUTOFF  # noqa: E402
 from scenes import shell  # noqa: E402
 
@@ -89,7 +89,7 @@ def measure(points: int, resolution: int, names: list[str], repeats: int, loops_
         x, y, z = nodes.to(gaussians.means.device).unbind(-1)
         found = call()[x, y, z].cpu().double()
         rounding = (found - cut).abs()
-        beyond = (rounding - slack) / (2e-5 + 2e-6 * cut)  # as a share of what is allowed
+        beyond = (rounding - slack) / (ABSOLUTE_ERROR + RELATIVE_ERROR * cut)  # as a share of what is allowed
         row = {
             "points": points, "resolution": resolution, "backend": name, "error": float((found - exact).abs().max()),
             "rounding": float((rounding - slack).clamp_min(0).max()), "share_of_bound": float(beyond.max()),

@@ -29,6 +29,7 @@ import torch  # noqa: E402
 from errors import UserError  # noqa: E402
 from gaussians import Gaussians  # noqa: E402
 from mesh_extract import GridSpec, TexturedMesh, export_mesh, extract_fields, extract_mesh  # noqa: E402
+from mesh_extract.compare import call_times_ms  # noqa: E402
 from mesh_extract.isosurface_cuda import NODE_DISTANCE, marching_cubes_cuda, marching_cubes_planes  # noqa: E402
 from scenes import shell  # noqa: E402
 from splat_ply import read_gaussians, write_gaussians  # noqa: E402
@@ -80,16 +81,9 @@ def bench(gaussians: Gaussians, resolution: int, repeats: int, check: bool) -> b
             print(f"{resolution:5} wrong, not timed: {found}")
             return False
         error = f"{found:.1e}"
-    for _ in range(3):
+    for _ in range(2):  # and once more before the first that counts
         marching_cubes_cuda(field, ISO)
-    times_ms = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        marching_cubes_cuda(field, ISO)
-        end.record()
-        end.synchronize()
-        times_ms.append(start.elapsed_time(end))
+    times_ms = call_times_ms(lambda: marching_cubes_cuda(field, ISO), field.device, repeats)
     median = statistics.median(times_ms)
     spread = f"{min(times_ms):.3f} to {max(times_ms):.3f}"
     rate = field.numel() * 4 / median / 1e6

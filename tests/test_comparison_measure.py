@@ -11,10 +11,10 @@ from comparison import backends, measure, scaling
 from comparison.backends import Variant, find_variants
 from comparison.field_error import ExactSample
 from comparison.measure import Budget, compare_fields
-from comparison.timing import repeat, timed
 from errors import BackendUnavailable, UserError
 from mesh_extract import BACKENDS, GridSpec, extract_fields
 from scenes import shell
+from timing import repeat, timed
 
 QUICK = Budget(repeats=2, seconds=1.0)
 CPU, NUMBA = Variant("cpu", "cpu"), Variant("numba", "cpu")
