@@ -35,6 +35,7 @@ _PARAMETERS = ("means", "quats", "log_scales", "logit_opacities")
 
 _MOST_GAUSSIANS = 1 << 24  # of a call: their numbers share 32 bits with the tiles of a cell
 _LARGEST_LIST = 1 << 28  # entries, 4 bytes each; a call that needs more is made in parts
+_MOST_ENTRIES = 2**31 - 1  # places in the list are kept in 32 bits
 _FILLING_BLOCKS = 1024  # that set the field to 0
 _BLOCKS_A_PROCESSOR = 4  # of extract_fields_evaluate, as many as its registers allow
 
@@ -109,6 +110,11 @@ def _fill(parameters: list[Tensor], grid: GridSpec, density: Tensor) -> None:
             _fill(parameters, grid.slab(0, middle), density[:middle])
             _fill(parameters, grid.slab(middle, grid.shape[0]), density[middle:])
             return
+        if needed_entries > _MOST_ENTRIES:  # in one layer of cells, which is not cut
+            raise UserError(
+                f"{count} Gaussians reach {needed_entries:,} cells of {' x '.join(map(str, grid.shape))} nodes, at most "
+                f"{_MOST_ENTRIES:,} are possible: try fewer Gaussians, or a smaller mesh.resolution"
+            )
         entries, slots = (
             max(old, math.ceil(1.25 * new)) for old, new in ((entries, needed_entries), (slots, needed_slots))
         )

@@ -97,6 +97,13 @@ def test_too_little_memory_for_gradients_and_coefficients_is_one_line(monkeypatc
         gaussian_3d_coeff(torch.zeros(2, 3), torch.zeros(3, 3), torch.ones(3, 6))
 
 
+def test_lists_that_no_kernel_could_number_are_refused(monkeypatch):
+    """In one layer of cells; more layers are filled one after the other."""
+    monkeypatch.setattr(fields_cuda, "_launch", lambda *arguments, **options: (1 << 31, 1, 0, 0))
+    with pytest.raises(UserError, match=r"^5 Gaussians reach 2,147,483,648 cells of 8 x 8 x 8 nodes, at most [^\n]*$"):
+        fields_cuda.extract_fields_cuda(seeded(5), GridSpec.cube(-1, 1, 8))
+
+
 @pytest.mark.parametrize(("first", "count"), [(0, 16), (0, 17), (0, 18), (0, 64), (8, 30), (15, 3), (14, 4), (33, 200)])
 def test_a_grid_is_halved_between_cells(first, count):
     grid = GridSpec((0, 0, 0), 1, (first + count, 2, 2)).slab(first, first + count)
