@@ -111,9 +111,10 @@ def _fill(parameters: list[Tensor], grid: GridSpec, density: Tensor) -> None:
             _fill(parameters, grid.slab(middle, grid.shape[0]), density[middle:])
             return
         if needed_entries > _MOST_ENTRIES:  # in one layer of cells, which is not cut
+            nodes = " x ".join(map(str, grid.shape))
             raise UserError(
-                f"{count} Gaussians reach {needed_entries:,} cells of {' x '.join(map(str, grid.shape))} nodes, at most "
-                f"{_MOST_ENTRIES:,} are possible: try fewer Gaussians, or a smaller mesh.resolution"
+                f"{count} Gaussians reach {needed_entries:,} cells of {nodes} nodes, at most {_MOST_ENTRIES:,} are "
+                "possible: try fewer Gaussians, or a smaller mesh.resolution"
             )
         entries, slots = (
             max(old, math.ceil(1.25 * new)) for old, new in ((entries, needed_entries), (slots, needed_slots))
