@@ -95,6 +95,17 @@ class Layers(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
 
 
+class Table(nn.Module):
+    """nn.Embedding, without the random numbers: on the meta device torch imports sympy for them, 2 s."""
+
+    def __init__(self, count: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count, dim))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight)
+
+
 class PictureEmbeddings(nn.Module):
     """A token a patch, behind the token of the whole."""
 
@@ -103,7 +114,7 @@ class PictureEmbeddings(nn.Module):
         patch, patches = config.patch_size, (config.image_size // config.patch_size) ** 2
         self.class_embedding = nn.Parameter(torch.empty(config.hidden_size))
         self.patch_embedding = nn.Conv2d(3, config.hidden_size, patch, patch, bias=False)
-        self.position_embedding = nn.Embedding(1 + patches, config.hidden_size)
+        self.position_embedding = Table(1 + patches, config.hidden_size)
 
     def forward(self, pixels: Tensor) -> Tensor:
         patches = self.patch_embedding(pixels).flatten(2).transpose(1, 2)
@@ -146,8 +157,8 @@ class ProjectedPictureEncoder(nn.Module):
 class TextEmbeddings(nn.Module):
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
-        self.token_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embedding = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_embedding = Table(config.vocab_size, config.hidden_size)
+        self.position_embedding = Table(config.max_position_embeddings, config.hidden_size)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.token_embedding(ids) + self.position_embedding.weight[: ids.shape[1]]

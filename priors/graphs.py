@@ -104,11 +104,13 @@ class GraphedCall:
         enabled: bool = True,
         plain_calls: int = 1,
         max_graphs: int = 8,
+        pool: Any = None,
     ) -> None:
         """
         Args:
             plain_calls: calls of one set of shapes before it is recorded, at least 1.
             max_graphs: kept at most; the one not used for the longest time goes first.
+            pool: memory to share with other calls of which never two run at once; None: its own.
         """
         assert plain_calls >= 1 and max_graphs >= 1
         self.function = function
@@ -118,7 +120,7 @@ class GraphedCall:
         self.max_graphs = max_graphs
         self._calls: dict[Any, int] = {}
         self._recordings: OrderedDict[Any, _Recording] = OrderedDict()
-        self._pool = None
+        self._shared_pool = self._pool = pool
 
     @property
     def graphs(self) -> int:
@@ -129,7 +131,7 @@ class GraphedCall:
         """Forget all recordings and free their memory."""
         self._calls.clear()
         self._recordings.clear()
-        self._pool = None
+        self._pool = self._shared_pool
 
     @torch.no_grad()
     def __call__(self, *args, **kwargs) -> Any:

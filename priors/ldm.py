@@ -89,8 +89,9 @@ class LatentPrior(Prior):
     Latents stay in float32 (float64 if the networks are) from step to step; the networks take their own dtype.
     """
 
-    def __init__(self, config: PriorConfig, device: torch.device, schedule: Schedule, vae: Network) -> None:
-        super().__init__(device, config.guidance)
+    def __init__(self, config: PriorConfig, runtime: Runtime, schedule: Schedule, vae: Network) -> None:
+        super().__init__(runtime.device, config.guidance)
+        self.runtime = runtime
         self.schedule = schedule
         self.vae = vae
 
@@ -102,6 +103,10 @@ class LatentPrior(Prior):
     def networks(self) -> tuple[Network, ...]:
         """All networks that work on latents: widened together when half precision overflows."""
         return (self.vae,)
+
+    def load(self) -> None:
+        """Read now what the first calls would read."""
+        self.runtime.load()
 
     def alpha_sigma(self, t: float) -> tuple[float, float]:
         return self.schedule.alpha_sigma(t)

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -42,6 +43,7 @@ class Runtime:
     batch: int = 0
     offload: bool = False
     networks: list[Network] = field(default_factory=list)
+    _pool: tuple[int, int] | None = None
 
     @classmethod
     def from_config(
@@ -71,6 +73,20 @@ class Runtime:
         self.batch, self.offload = 2, free < resident_gb
         manner = "one network at a time on the GPU, two views a call" if self.offload else "two views a call"
         logger.info("%.1f GB of GPU memory are free, %.1f would do for all at once: %s", free, all_at_once_gb, manner)
+
+    def load(self) -> None:
+        """Read all networks, side by side; with offloading, each when it is needed."""
+        if not self.offload:
+            with ThreadPoolExecutor(len(self.networks)) as pool:
+                for module in [pool.submit(lambda network=network: network.module) for network in self.networks]:
+                    module.result()
+
+    @property
+    def pool(self) -> tuple[int, int] | None:
+        """Memory that all recordings share: one call follows the other, and copies its results out."""
+        if self._pool is None and self.graphs:
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
 
 
 class Network:
@@ -179,9 +195,9 @@ class Network:
         if self._runtime.compiled:
             function = torch.compile(function, dynamic=False)
         # An offloaded module moves: its recordings would read what is no longer there.
-        return GraphedCall(
-            torch.no_grad()(function), self._runtime.device, enabled=self._runtime.graphs and not self._runtime.offload
-        )
+        runtime = self._runtime
+        enabled = runtime.graphs and not runtime.offload
+        return GraphedCall(torch.no_grad()(function), runtime.device, enabled=enabled, pool=runtime.pool)
 
 
 def free_gb(device: torch.device, limit_gb: float = 0.0) -> float:

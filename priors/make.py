@@ -7,6 +7,7 @@ import torch
 from config import PriorConfig
 from devices import enough_memory
 from priors import PRIORS, Prior
+from priors.ldm import LatentPrior
 from registry import lookup
 
 _last: dict[tuple, Prior] = {}  # one entry
@@ -21,5 +22,8 @@ def make_prior(config: PriorConfig, device: torch.device) -> Prior:
         if key not in _last:
             _last.clear()  # before another one takes its memory
             with enough_memory(f"prior.name={config.name}", device, "try --device cpu"):
-                _last[key] = build(config, device)
+                prior = build(config, device)
+                if isinstance(prior, LatentPrior) and device.type == "cuda":
+                    prior.load()
+                _last[key] = prior
         return _last[key]

@@ -74,7 +74,7 @@ class MVDreamPrior(LatentPrior):
         schedule = Schedule.from_settings(
             read_settings(parts["scheduler"], "scheduler_config.json"), parts["scheduler"].origin
         )
-        super().__init__(config, device, schedule, vae_network(parts["vae"], runtime))
+        super().__init__(config, runtime, schedule, vae_network(parts["vae"], runtime))
         self.unet_config = read_unet_config(parts["unet"], parts.get("image_encoder"))
         self.image_size = 8 * self.unet_config.image_size
         self.unet: Network = unet_network(parts["unet"], self.unet_config, runtime)

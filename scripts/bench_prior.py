@@ -7,8 +7,11 @@
     python scripts/bench_prior.py jobs /tmp/weights --plain          # the same, run plainly (scripts/plain_run.py)
     python scripts/bench_prior.py cold /tmp/weights                  # a process of its own, from its start
     python scripts/bench_prior.py jobs /tmp/weights --memory-gb 8    # with no more GPU memory than that
+    python scripts/bench_prior.py write /tmp/dream --prior imagedream    # 4 GB; likewise mvdream
+    python scripts/bench_prior.py jobs /tmp/dream --prior imagedream
 
-What follows the options (`prior.compile=true`, `fit.rounds=30`) goes over configs/image_sai.yaml. Graphs are compared
+What follows the options (`prior.compile=true`, `fit.rounds=30`) goes over configs/image_sai.yaml (imagedream.yaml,
+text_mv.yaml). Graphs are compared
 with the eager call first; one that differs is not timed. Random weights make no object, but the same work.
 """
 
@@ -35,7 +38,8 @@ prepare_environment()
 import torch  # noqa: E402  (the environment comes first)
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIG = ROOT / "configs" / "image_sai.yaml"
+CONFIGS = {"zero123": "image_sai.yaml", "imagedream": "imagedream.yaml", "mvdream": "text_mv.yaml"}
+SAMPLE = ROOT / "assets" / "sample.png"
 TFLOP = {"unet": 0.176, "vae encode": 0.273, "vae decode": 0.622}  # a 256 px picture, counted as 2 x MAC
 LARGEST_DIFFERENCE = 2e-2  # of a graph from the eager call in half precision, relative to the largest value
 
@@ -44,7 +48,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("write", "networks", "jobs", "cold"))
     parser.add_argument("weights", type=Path, help="folder of the checkpoint")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="over configs/image_sai.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="over the prior's config")
+    parser.add_argument("--prior", default="zero123", choices=tuple(CONFIGS), help="whose checkpoint and config")
     parser.add_argument("--jobs", type=int, default=3, help="jobs in one process; the first one is not warm")
     parser.add_argument("--plain", action="store_true", help="run plainly: what the speed-up is measured against")
     parser.add_argument("--memory-gb", type=float, default=0.0, help="GPU memory that the process may take; 0: all")
@@ -52,6 +57,8 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, default=0, help="list that many of the kernels that take most time")
     parser.add_argument("--size", default="full", choices=("full", "tiny"), help="of a checkpoint that is written")
     options = parser.parse_intermixed_args()
+    if options.prior != "zero123" and (options.plain or options.what == "networks"):
+        parser.error("--plain and networks are there for --prior zero123 alone")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     actions = {"write": write, "networks": time_networks, "jobs": time_jobs, "cold": time_cold}
     return actions[options.what](options) or 0
@@ -59,15 +66,25 @@ def main() -> int:
 
 def write(options: argparse.Namespace) -> None:
     from checkpoint_doubles import write_zero123
+    from mvdream_doubles import write_multiview
 
-    started_s = time.perf_counter()
-    write_zero123(options.weights, options.size, device="cuda" if torch.cuda.is_available() else "cpu")
+    started_s, device = time.perf_counter(), "cuda" if torch.cuda.is_available() else "cpu"
+    if options.prior == "zero123":
+        write_zero123(options.weights, options.size, device=device)
+    else:
+        write_multiview(options.weights, options.prior == "imagedream", options.size, device=device)
     size = sum(path.stat().st_size for path in options.weights.rglob("*") if path.is_file())
     print(f"wrote {size / 1e9:.2f} GB in {time.perf_counter() - started_s:.1f} s")
 
 
+def config_of(options: argparse.Namespace) -> Path:
+    return ROOT / "configs" / CONFIGS[options.prior]
+
+
 def overrides(options: argparse.Namespace, out: str) -> list[str]:
-    return [f"prior.weights={options.weights}", f"outdir={out}", "output.turntable=none", *options.overrides]
+    given = {"zero123": [], "imagedream": ["prompt=a cat", f"input={SAMPLE}"], "mvdream": ["prompt=a cat"]}
+    always = [f"prior.weights={options.weights}", f"outdir={out}", "output.turntable=none"]
+    return [*always, *given[options.prior], *options.overrides]
 
 
 def time_jobs(options: argparse.Namespace) -> None:
@@ -90,7 +107,7 @@ def time_jobs(options: argparse.Namespace) -> None:
         fit.SplatOptimiser.run = clock.timed("optimiser", optimiser_run)
         try:
             for number in range(options.jobs):
-                config = load_config(CONFIG, [*overrides(options, out), f"save_path=job{number}"])
+                config = load_config(config_of(options), [*overrides(options, out), f"save_path=job{number}"])
                 clock.seconds.clear()
                 folder = pipeline.run(config, device, show_progress=False)
                 report(number, json.loads((folder / "run.json").read_text()), clock, options)
@@ -127,7 +144,9 @@ def report(number: int, record: dict, clock: Clock, options: argparse.Namespace)
     inside = ", ".join(f"{name} {value:.2f}" for name, value in clock.seconds.items())
     rest = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items() if value >= 0.005)
     state = "first" if number == 0 else "warm"
-    print(f"{manner}, {state} job: {to_splats:.2f} s to the splats, {to_mesh:.2f} s to the mesh's files")
+    print(
+        f"{options.prior}, {manner}, {state} job: {to_splats:.2f} s to the splats, {to_mesh:.2f} s to the mesh's files"
+    )
     print(f"    in the fit: {inside}; stages: {rest}; splats and faces: {record['mesh'].get('raw', {})}", flush=True)
 
 
@@ -138,7 +157,7 @@ def time_cold(options: argparse.Namespace) -> int:
             sys.executable,
             str(ROOT / "main.py"),
             "--config",
-            str(CONFIG),
+            str(config_of(options)),
             "--quiet",
             "--device",
             options.device,
