@@ -108,6 +108,13 @@ def test_kernels_need_no_system_headers(name):
     assert "#include <" not in text and 'extern "C" __global__' in text
 
 
+@pytest.mark.parametrize("path", sorted(compiler.KERNELS.iterdir()), ids=lambda path: path.name)
+def test_kernels_keep_the_line_length_of_the_rest(path):
+    """ruff sees to it in Python."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
+
+
 def test_the_cache_is_used(nvrtc, own_kernels, compilations, tmp_path):
     first = cuda_ext.compile_kernels("probe", 90, {"SCALE": 2})
     assert compilations == ["probe"] and len(cached_files(tmp_path)) == 1

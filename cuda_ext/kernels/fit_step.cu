@@ -1,10 +1,10 @@
-// What a step of the fit does before and after the rasteriser: choose the views, compare the pictures, move the Gaussians.
+// What a step of the fit does before and after the rasteriser: choose views, compare pictures, move the Gaussians.
 // Reference: optimise.py and adam.py, which do the same with torch, step by step and watched from the host. Here nobody
 // waits: a step whose loss is not finite changes nothing, a Gaussian that is not finite is made invisible, and counters
 // in `state` tell the host about both when it asks. Sums have a fixed order: equal input, equal bits.
-// From Python: BETA1, BETA2 and EPS of Adam, SHARE1 = 1 - BETA1, SHARE2 = 1 - BETA2, LOG_BETA1, LOG_BETA2, and the places
-// in `state`: NEXT (row of `picks` of the next step), ROW (of this one), FIRST_STEP (steps before row 0), FINITE (this
-// step's loss), BAD_RUN (steps in a row without), LONGEST_BAD_RUN, DROPPED (Gaussians made invisible).
+// From Python: BETA1, BETA2 and EPS of Adam, SHARE1 = 1 - BETA1, SHARE2 = 1 - BETA2, LOG_BETA1, LOG_BETA2, and
+// places in `state`: NEXT (row of `picks` of the next step), ROW (of this one), FIRST_STEP (steps before row 0), FINITE
+// (this step's loss), BAD_RUN (steps in a row without), LONGEST_BAD_RUN, DROPPED (Gaussians made invisible).
 
 constexpr int kBlock = 256;
 constexpr float kSmallestWeight = 1e-6f;
@@ -44,7 +44,9 @@ extern "C" __global__ void begin_step(
     __syncthreads();
     const int* chosen = picks + static_cast<long long>(row) * views;
     for (int i = threadIdx.x; i < views; i += blockDim.x) picked[i] = chosen[i];
-    for (int i = threadIdx.x; i < views * 16; i += blockDim.x) viewmats[i] = pool_viewmats[chosen[i / 16] * 16 + i % 16];
+    for (int i = threadIdx.x; i < views * 16; i += blockDim.x) {
+        viewmats[i] = pool_viewmats[chosen[i / 16] * 16 + i % 16];
+    }
     for (int i = threadIdx.x; i < views * 9; i += blockDim.x) Ks[i] = pool_Ks[chosen[i / 9] * 9 + i % 9];
 }
 
@@ -59,7 +61,7 @@ __device__ inline float compare(float rendered, float target, float weight, bool
     return weight * fabsf(error);
 }
 
-// One thread a pixel; blocks (pixels / kBlock, views). The weighted mean error of colours and coverage, and its gradient.
+// One thread a pixel; blocks (pixels / kBlock, views). The weighted mean error of colours and coverage, its gradient.
 extern "C" __global__ void compare_pictures(
     const float* __restrict__ rgb,          // [views, P, 3] rendered
     const float* __restrict__ alpha,        // [views, P]
@@ -80,7 +82,8 @@ extern "C" __global__ void compare_pictures(
         const long long there = static_cast<long long>(picked[view]) * pixels + pixel;
         const float weight = rgb_weights[view] / (3.0f * pixels);
         for (int k = 0; k < 3; ++k) {
-            loss += compare(rgb[here * 3 + k], pool_rgb[there * 3 + k], weight, squared_rgb, &rgb_gradient[here * 3 + k]);
+            const long long at = here * 3 + k;
+            loss += compare(rgb[at], pool_rgb[there * 3 + k], weight, squared_rgb, &rgb_gradient[at]);
         }
         if (pool_alpha != nullptr) {
             const float alpha_weight = alpha_weights[view] / pixels;

@@ -112,7 +112,7 @@ extern "C" __global__ void count_cells(
     const unsigned* __restrict__ inside,           // [cell_planes + 1, size_y + 1, row_words]
     const unsigned long long* __restrict__ cases,  // [256] packed triangles
     int size_y, int row_words, unsigned words,
-    unsigned* __restrict__ places,                     // as inside, out: first z edge's vertex and first face in the block
+    unsigned* __restrict__ places,                     // as inside, out: first z edge's vertex, first face in block
     unsigned* __restrict__ active_words,               // [blocks, 8] out: bit i for the block's word i
     unsigned long long* __restrict__ block_counts)     // [blocks] out
 {
@@ -319,21 +319,24 @@ extern "C" __global__ void __launch_bounds__(kThreads) write_mesh(
         const double node_x = x_first + plane - 1, node_y = y, node_z = z;
         if (crossed & 1u) {
             float* position = positions + 3 * rank_of(edges_x, bit);
-            position[0] = static_cast<float>(node_x - 1 + crossing(density.at(plane - 1, y, z), own, iso, node_distance));
+            const double along = crossing(density.at(plane - 1, y, z), own, iso, node_distance);
+            position[0] = static_cast<float>(node_x - 1 + along);
             position[1] = static_cast<float>(node_y);
             position[2] = static_cast<float>(node_z);
         }
         if (crossed & 2u) {
             float* position = positions + 3 * (count_x + count_z + rank_of(edges_y, bit));
             position[0] = static_cast<float>(node_x);
-            position[1] = static_cast<float>(node_y - 1 + crossing(density.at(plane, y - 1, z), own, iso, node_distance));
+            const double along = crossing(density.at(plane, y - 1, z), own, iso, node_distance);
+            position[1] = static_cast<float>(node_y - 1 + along);
             position[2] = static_cast<float>(node_z);
         }
         if (crossed & 4u) {
             float* position = positions + 3 * (count_x + rank_of(edges_z, bit));
             position[0] = static_cast<float>(node_x);
             position[1] = static_cast<float>(node_y);
-            position[2] = static_cast<float>(node_z - 1 + crossing(density.at(plane, y, z - 1), own, iso, node_distance));
+            const double along = crossing(density.at(plane, y, z - 1), own, iso, node_distance);
+            position[2] = static_cast<float>(node_z - 1 + along);
         }
     }
     __syncwarp();
@@ -342,8 +345,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) write_mesh(
     for (int i = lane; i < 3 * vertex_count; i += 32) vertices_out[i] = positions[i];
     __syncwarp();  // `staged` is free again
 
-    // Faces. Edges of the cell between node (x, y, z) and its lower neighbours: 4 axis + b + 2 c as in cell_cases.py, with
-    // b and c 1 at the node itself. At z - 1 of lane 0 they belong to the word before.
+    // Faces. Edges of the cell between node (x, y, z) and its lower neighbours: 4 axis + b + 2 c as in cell_cases.py,
+    // with b and c 1 at the node itself. At z - 1 of lane 0 they belong to the word before.
     const unsigned active_cells = rows.active();
     const bool has_faces = active_cells & bit;
     const unsigned long long triangles = has_faces ? packed[rows.cell_case(lane)] : 0;

@@ -249,7 +249,10 @@ extern "C" __global__ void __launch_bounds__(32) draw_backward(
     const unsigned slot = span_slot(span, tile.column, tile.row);
     slots[lane] = base + lane < used && slot < capacity ? slot : ~0u;
     __syncwarp();
-    if (base > 0) record = load_record(means2d, packed, image_start + next_member), span = spans[image_start + next_member];
+    if (base > 0) {
+      record = load_record(means2d, packed, image_start + next_member);
+      span = spans[image_start + next_member];
+    }
     if (base > 32) next_member = static_cast<unsigned>(list[base - 64 + lane]);
     const int here = min(32, used - base);
     for (int j = (here - 1) / kGroup * kGroup; j >= 0; j -= kGroup) {

@@ -63,7 +63,8 @@ struct Footprint {
 };
 
 __device__ __forceinline__ Footprint footprint(
-    const Camera& camera, const double point[3], const float rotation[3][3], const float scales[3], int width, int height) {
+    const Camera& camera, const double point[3], const float rotation[3][3], const float scales[3], int width,
+    int height) {
   Footprint f;
   const float z = static_cast<float>(point[2]);
   for (int i = 0; i < 2; ++i) {

@@ -62,7 +62,8 @@ __device__ __forceinline__ void count_big(bool big, const uint4& span, unsigned*
     const int source = __ffs(left) - 1;
     const unsigned w = __shfl_sync(kAllLanes, span.y, source), h = __shfl_sync(kAllLanes, span.z, source);
     const unsigned corner = __shfl_sync(kAllLanes, span.w, source);
-    const unsigned long long address = __shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(image_counts), source);
+    const unsigned long long address =
+        __shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(image_counts), source);
     unsigned* counts = reinterpret_cast<unsigned*>(address);
     const int x0 = corner & 0xffff, y0 = (corner >> 16) & 0x7fff;
     for (unsigned i = threadIdx.x % 32; i < w * h; i += 32)
@@ -80,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) project_forward(
     float4* __restrict__ packed,         // [C, N, 2] out: conic's factors, opacity; depth, colour
     int* __restrict__ radii,             // [C, N] out
     uint4* __restrict__ spans,           // [C, N] out
-    unsigned* counters,                  // zeroed; two words: entries; blocks that have ended; -; [C, rows, columns] counts
+    unsigned* counters,                  // zeroed; two words: entries; blocks that ended; -; [C, rows, columns] counts
     unsigned* __restrict__ tile_begins,  // [C * rows * columns + 1] out: where each tile's entries begin
     unsigned long long* host_entries,    // out, in the host's memory: how many entries there are
     int keep_largest) {                  // 1: or were at any earlier launch
@@ -218,7 +219,7 @@ __device__ __forceinline__ void add_camera(
 
   // The conic's factors a, b, d are cov_y / det, -cov_xy / cov_y, 1 / cov_y, and cov = M M^T + EPS2D with
   // M = axes diag(scales). Everything follows from the columns m of M and from e = m_x + b m_y, the part of m_x that
-  // does not lean with m_y; of a needle little is left of it, hence from the minors of M rather than by that difference.
+  // does not lean with m_y; of a needle little is left of it, hence from the minors of M and not by that difference.
   const float a = f.cov_y / f.det, b = -f.cov_xy / f.cov_y, d = 1 / f.cov_y;
   const float ga = a * a * g_shape.x, gb = d * g_shape.y, gd = d * d * g_shape.z;
   float g_axes[2][3];
