@@ -10,7 +10,6 @@ timed and the exit status is 1.
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from config import load_config  # noqa: E402
 from errors import UserError  # noqa: E402
-from runtime_env import prepare_environment, usable_cpus  # noqa: E402
+from runtime_env import prepare_environment  # noqa: E402
 
 Run = dict[str, float]  # seconds by stage, and "wall", as a clock outside the run has it
 
@@ -48,8 +47,10 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     columns = {"first process": [first], "cold": cold, "first object": objects[:1], "later objects": objects[1:]}
+    from comparison.machine import describe_machine, one_line  # it imports torch, which cold runs do without
+
     machine = describe_machine()
-    print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+    print("machine:", one_line(machine))
     print(f"command: {' '.join(sys.argv)}\nseconds: medians, in brackets least and most")
     print_table(columns)
     if options.json:
@@ -121,16 +122,6 @@ def summary(seconds: list[float]) -> str:
         return "-"
     spread = f" [{min(seconds):.2f} {max(seconds):.2f}]" if len(seconds) > 1 else ""
     return f"{statistics.median(seconds):.2f}{spread}"
-
-
-def describe_machine() -> dict[str, str | int | None]:
-    import torch
-
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {
-        "system": platform.platform(), "cpus": usable_cpus(), "gpu": gpu, "python": platform.python_version(),
-        "torch": torch.__version__,
-    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ float64 reference is not timed.
 import argparse
 import functools
 import json
-import os
-import platform
 import statistics
 import sys
 import time
@@ -31,6 +29,7 @@ from torch import Tensor  # noqa: E402
 
 import scenes  # noqa: E402
 from cameras import Cameras, orbit_cameras  # noqa: E402
+from comparison.machine import describe_machine, one_line  # noqa: E402
 from gaussians import Gaussians  # noqa: E402
 from gs_renderer import render  # noqa: E402
 from rasterize import RASTERIZERS, cuda_buffers  # noqa: E402
@@ -65,8 +64,8 @@ def main() -> int:
     gpu = ["cuda", GRAPH] if torch.cuda.is_available() else []
     backends = arguments.backends or ([name for name in RASTERIZERS if name not in ("reference", "cuda")] + gpu)
     backends = [*backends, *arguments.peer]
-    machine = describe_machine()
-    print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+    machine = describe_machine() | {"pixels a lane": cuda_buffers.PIXELS_A_LANE}
+    print(f"machine: {one_line(machine)}, load {machine.get('load', 'unknown')}")  # above 0: shared, read the minima
 
     checks = {name: check(name) for name in backends}
     for name, errors in checks.items():
@@ -97,22 +96,6 @@ def main() -> int:
         record = {"command": sys.argv, "machine": machine, "errors": checks, "rows": rows}
         arguments.json.write_text(json.dumps(record, indent=2) + "\n")
     return 0
-
-
-def describe_machine() -> dict:
-    """What the figures depend on."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    machine = {"cpu": model, "cores": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    if torch.cuda.is_available():
-        machine["gpu"] = torch.cuda.get_device_name()
-        machine["pixels a lane"] = cuda_buffers.PIXELS_A_LANE
-    if hasattr(os, "getloadavg"):
-        machine["load"] = round(os.getloadavg()[0], 1)  # above 0 at the start, the machine is shared: read the minima
-    return machine
 
 
 def orbit(views: int, size: int) -> Cameras:
