@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -308,14 +309,26 @@ def test_no_gpu_is_an_error_that_says_who_asked(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(BackendUnavailable, match="^backend=cuda: torch .* is a CPU build: install the CUDA build"):
         cuda_ext.require_device(torch.device("cuda"), "backend=cuda")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Found no NVIDIA driver on your system.",
+        "The NVIDIA driver on your system is too old (found version 12020).",
+        "CUDA driver initialization failed, you might not have a CUDA gpu.",
+    ],
+)
+def test_a_driver_that_is_missing_or_too_old_is_one_line_in_torch_s_words(monkeypatch, said):
+    def init():
+        raise RuntimeError(f"{said}\nPlease check that you have an NVIDIA GPU and installed a driver")
+
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-    def no_driver():
-        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check")
-
-    monkeypatch.setattr(torch.cuda, "init", no_driver)
-    assert availability.why_unavailable().endswith("finds no CUDA device: Found no NVIDIA driver on your system.")
+    monkeypatch.setattr(torch.cuda, "init", init)
+    assert availability.why_unavailable() == f"torch {torch.__version__} finds no CUDA device: {said}"
+    with pytest.raises(BackendUnavailable, match=rf"^backend=cuda: [^\n]*{re.escape(said)}$"):
+        cuda_ext.require_device(torch.device("cuda"), "backend=cuda")
 
 
 def test_check_tensor_names_argument_expected_and_found():
