@@ -114,7 +114,9 @@ class FusedSteps:
                 self._plain_steps += 1
         state = self.state.tolist()
         if self._graph is not None and not self._had_room():
-            self._forget()  # Gaussians that have grown: the last pictures lacked some of them
+            # Gaussians that have grown. Which of them the pictures lacked is chance, and the steps are taken.
+            logger.warning("up to %d steps of the fit drew pictures that lacked some Gaussians", steps)
+            self._forget()
         return Outcome(self.losses[:steps].tolist(), state[_STATE["LONGEST_BAD_RUN"]], state[_STATE["DROPPED"]])
 
     def _worth_recording(self, remaining: int) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -228,6 +229,15 @@ def test_one_recording_serves_until_the_number_of_gaussians_changes(pictures, fu
     losses_of(made, pictures[0], None, 10)  # other shapes
     assert len(recordings) == 3
     assert made.steps_done == made._fused.module.steps == 60
+
+
+def test_steps_whose_recording_had_no_room_are_told_and_recorded_anew(pictures, fused, recordings, monkeypatch, caplog):
+    monkeypatch.setattr(optimise_cuda, "fixed_capacity", lambda device, capacity: nullcontext(lambda: False))
+    made = fused(small_config())
+    made._fused._recordable = True
+    losses_of(made, *pictures, 2 * CHECK_EVERY)
+    assert len(recordings) == 2
+    assert caplog.messages == [f"up to {CHECK_EVERY} steps of the fit drew pictures that lacked some Gaussians"] * 2
 
 
 @pytest.mark.parametrize(
