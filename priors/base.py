@@ -121,6 +121,42 @@ class Prior(abc.ABC):
         return orbit_cameras(azimuths_deg, elevations_deg, self.radius, self.fovy_deg, size, size)
 
 
+class GuidanceMemory:
+    """What guidance changed at one step, for the next ones of the same way down.
+
+    noise = u + s (c - u) = c + (s - 1) (c - u): the difference of the halves varies slowly from step to step, and a
+    step that takes it over needs the conditional half alone.
+    """
+
+    def __init__(self, every: int) -> None:
+        """
+        Args:
+            every: steps that one difference serves; 1: none is taken over.
+        """
+        self.every = every
+        self._kept: tuple[Cameras, float, Tensor] | None = None  # cameras and level of the last step, the difference
+        self._served = 0
+
+    def combine(
+        self, conditional: Tensor, unconditional: Tensor, guidance: float, t: float, cameras: Cameras
+    ) -> Tensor:
+        """Both halves under guidance; keeps their difference."""
+        difference = conditional - unconditional
+        if self.every > 1:
+            self._kept, self._served = (cameras, t, difference), 1
+        return unconditional + guidance * difference
+
+    def recall(self, guidance: float, t: float, cameras: Cameras) -> Tensor | None:
+        """(s - 1) (c - u) of an earlier step, to be added to c; None: both halves are needed (or one alone is)."""
+        if guidance in (0.0, 1.0) or self._kept is None or self._served >= self.every:
+            return None
+        known, level, difference = self._kept
+        if known is not cameras or t >= level:  # another round, or a new way down
+            return None
+        self._kept, self._served = (cameras, t, difference), self._served + 1
+        return (guidance - 1.0) * difference
+
+
 def ddim_step(
     x0: Tensor,
     noise: Tensor,

@@ -14,7 +14,7 @@ from torch import Tensor
 from cameras import Cameras
 from config import PriorConfig
 from errors import UserError
-from priors.base import Prior
+from priors.base import GuidanceMemory, Prior
 from priors.diffusion import shift_time
 from priors.graphs import GraphedCall
 from priors.tiny_zero123 import SourceCache, TinyZero123, blank_source
@@ -39,6 +39,7 @@ class EmbeddedPrior(Prior):
     def __init__(self, config: PriorConfig, device: torch.device, model: TinyZero123 | None = None) -> None:
         """Read the weights named by `config.weights` (empty: the project's own), unless `model` is given."""
         super().__init__(device, config.guidance)
+        self._memory = GuidanceMemory(config.guidance_every)
         if model is None:
             path = Path(config.weights).expanduser() if config.weights else DEFAULT_WEIGHTS
             if not path.is_file():
@@ -105,8 +106,11 @@ class EmbeddedPrior(Prior):
         if guidance == 0.0:
             return self._evaluate(latents, t, cameras, self._blank)
         conditional = self._evaluate(latents, t, cameras, self._source)
+        change = self._memory.recall(guidance, t, cameras)
+        if change is not None:
+            return conditional + change
         unconditional = self._evaluate(latents, t, cameras, self._blank)
-        return unconditional + guidance * (conditional - unconditional)
+        return self._memory.combine(conditional, unconditional, guidance, t, cameras)
 
     def _evaluate(self, latents: Tensor, t: float, cameras: Cameras, cache: SourceCache) -> Tensor:
         """One pass of the network over all views, in groups where they are joint."""

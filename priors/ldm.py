@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from cameras import Cameras
 from config import PriorConfig
 from errors import UserError
-from priors.base import PrecisionOverflow, Prior
+from priors.base import GuidanceMemory, PrecisionOverflow, Prior
 from priors.ldm_networks import Network, Runtime
 from priors.sd_vae import Autoencoder
 from priors.weights import Located, load_safetensors, read_settings
@@ -92,6 +92,7 @@ class LatentPrior(Prior):
     def __init__(self, config: PriorConfig, runtime: Runtime, schedule: Schedule, vae: Network) -> None:
         super().__init__(runtime.device, config.guidance)
         self.runtime = runtime
+        self.memory = GuidanceMemory(config.guidance_every)
         self.schedule = schedule
         self.vae = vae
 
@@ -116,7 +117,11 @@ class LatentPrior(Prior):
 
     def predict(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> tuple[Tensor, Tensor]:
         alpha, sigma = self.alpha_sigma(t)
-        output = self.network_output(latents, t, cameras, guidance)
+        change = self.memory.recall(guidance, t, cameras)
+        if change is None:
+            output = self.network_output(latents, t, cameras, guidance)
+        else:
+            output = self.network_output(latents, t, cameras, 1.0) + change
         if self.schedule.prediction == "epsilon":
             return (latents - sigma * output) / alpha, output
         # v = alpha epsilon - sigma x0 (arXiv:2202.00512, appendix D)
@@ -148,12 +153,6 @@ class LatentPrior(Prior):
     def step_tensor(self, t: float, batch: int) -> Tensor:
         """The discrete step of level t for `batch` pictures [batch], in float32."""
         return torch.full((batch,), float(self.schedule.step(t)), device=self.device)
-
-
-def guided(output: Tensor, guidance: float) -> Tensor:
-    """Classifier-free guidance (arXiv:2207.12598) of outputs [2 B, ...]: conditional ones, then unconditional."""
-    conditional, unconditional = output.chunk(2)
-    return unconditional + guidance * (conditional - unconditional)
 
 
 def encode_mean(vae: nn.Module, images: Tensor) -> Tensor:

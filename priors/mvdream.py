@@ -24,7 +24,7 @@ from torch import Tensor
 from cameras import Cameras
 from config import PriorConfig
 from errors import UserError
-from priors.ldm import LatentPrior, Schedule, guided, vae_network
+from priors.ldm import LatentPrior, Schedule, vae_network
 from priors.ldm_networks import Network, Runtime
 from priors.mvdream_networks import (
     embed_text,
@@ -138,7 +138,7 @@ class MVDreamPrior(LatentPrior):
             x = x.repeat(copies, 1, 1, 1, 1)
         predict = predict_views_beside if source else predict_views
         output = self.unet.run(predict, x, self.step_tensor(t, len(x)), rows, context, *source).flatten(0, 1)
-        return guided(output, guidance) if copies > 1 else output
+        return self.memory.combine(*output.chunk(2), guidance, t, cameras) if copies > 1 else output
 
     def _conditions_of(self, cameras: Cameras, guidance: float) -> tuple[Tensor, ...]:
         """Camera rows, context and source of all groups, for the halves that this guidance needs, conditional first."""

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cameras import Cameras
 from config import PriorConfig
-from priors.ldm import LatentPrior, Schedule, guided, vae_network
+from priors.ldm import LatentPrior, Schedule, vae_network
 from priors.ldm_networks import Network, Runtime
 from priors.weights import locate, read_settings
 from priors.zero123_networks import embed_picture, image_encoder_network, predict, read_projection, unet_network
@@ -88,7 +88,7 @@ class Zero123Prior(LatentPrior):
         copies = len(tokens) // len(latents)  # both halves in one call, or the needed one alone
         x = latents.repeat(copies, 1, 1, 1) if copies > 1 else latents
         output = self.unet.run(predict, x, source, self.step_tensor(t, len(tokens)), tokens)
-        return guided(output, guidance) if copies > 1 else output
+        return self.memory.combine(*output.chunk(2), guidance, t, cameras) if copies > 1 else output
 
     def _conditions_of(self, cameras: Cameras, guidance: float) -> tuple[Tensor, Tensor]:
         """Source latents and tokens of the halves that this guidance needs, conditional first."""

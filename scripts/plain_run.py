@@ -21,7 +21,6 @@ from densify import bound_shapes
 from gs_renderer import Rendered, render
 from optimise import SplatOptimiser, difference
 from priors import PRIORS
-from priors.ldm import guided
 from priors.ldm_networks import Network, Runtime
 from priors.zero123 import Zero123Prior
 from priors.zero123_networks import predict
@@ -34,7 +33,7 @@ class PlainZero123Prior(Zero123Prior):
     def network_output(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> Tensor:
         source, tokens = self._conditions_of(cameras, 2.0)
         output = self.unet.run(predict, latents.repeat(2, 1, 1, 1), source, self.step_tensor(t, len(tokens)), tokens)
-        return guided(output, guidance)
+        return self.memory.combine(*output.chunk(2), guidance, t, cameras)
 
 
 class PlainOptimiser(SplatOptimiser):

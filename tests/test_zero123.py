@@ -17,7 +17,8 @@ from cameras import Cameras, orbit_cameras
 from config import PriorConfig, load_config
 from errors import UserError
 from prepare import PreparedImage
-from priors.ldm import Schedule, guided
+from priors.base import GuidanceMemory
+from priors.ldm import Schedule
 from priors.ldm_networks import Network, Runtime
 from priors.zero123 import Zero123Prior, clip_pixels, relative_pose
 from sir import PLANS, NoisePlan, target_views
@@ -214,7 +215,29 @@ def test_without_the_picture_token_and_latents_are_zero(folder, monkeypatch):
 
 def test_guidance_goes_from_without_to_with_and_beyond():
     """[with, without] = [2, 1] at scale 3: 1 + 3 (2 - 1) = 4."""
-    assert guided(torch.tensor([[2.0], [1.0]]), 3.0).tolist() == [[4.0]]
+    cameras = orbit_cameras([0.0], 0.0)
+    assert GuidanceMemory(1).combine(torch.tensor([2.0]), torch.tensor([1.0]), 3.0, 0.5, cameras).tolist() == [4.0]
+
+
+def test_a_difference_of_the_halves_serves_the_next_steps_down(folder, monkeypatch):
+    """Every second step asks for the conditional half alone, and adds what guidance changed at the step before."""
+    prior = made(folder)
+    prior.set_source(picture(), 0.0)
+    prior.memory = GuidanceMemory(2)
+    spy = Spy(monkeypatch)
+    cameras, latents = prior.orbit([0.0, 90.0], 0.0), torch.ones(2, 4, 8, 8)
+    noises = {t: prior.predict_noise(latents, t, cameras, 3.0) for t in (0.901, 0.701, 0.501)}
+    noises["up again"] = prior.predict_noise(latents, 0.901, cameras, 3.0)
+    prior.predict_noise(latents, 0.801, prior.orbit([0.0, 90.0], 0.0), 3.0)  # other cameras
+    assert [len(arguments[0]) for arguments in spy.of("predict")] == [4, 2, 4, 4, 4]
+    exact = made(folder)
+    exact.set_source(picture(), 0.0)
+    u, c, guided = (exact.predict_noise(latents, 0.901, cameras, g) for g in (0.0, 1.0, 3.0))
+    torch.testing.assert_close(noises[0.901], guided)
+    torch.testing.assert_close(noises["up again"], guided)
+    expected = exact.predict_noise(latents, 0.701, cameras, 1.0) + 2.0 * (c - u)
+    torch.testing.assert_close(noises[0.701], expected)
+    torch.testing.assert_close(noises[0.501], exact.predict_noise(latents, 0.501, cameras, 3.0))
 
 
 def test_the_network_is_told_the_step_of_departure(folder, monkeypatch):
