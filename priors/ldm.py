@@ -131,9 +131,9 @@ class LatentPrior(Prior):
         """Pictures [B, 3, S, S] in [0, 1] -> scaled latents: the mean of the posterior, so that nothing is random."""
         return self.encode_unscaled(images) * self.vae.module.config.scaling_factor
 
-    def encode_unscaled(self, images: Tensor) -> Tensor:
-        """The VAE's own latents, before the scaling: what zero123 is conditioned on."""
-        return self.vae.run(encode_mean, images.to(self.device) * 2.0 - 1.0, checked=True)
+    def encode_unscaled(self, images: Tensor, seldom: bool = False) -> Tensor:
+        """The VAE's own latents, before the scaling: what zero123 is conditioned on; seldom: once an object."""
+        return self.vae.run(encode_mean, images.to(self.device) * 2.0 - 1.0, checked=True, seldom=seldom)
 
     def decode(self, latents: Tensor) -> Tensor:
         """Scaled latents -> pictures [B, 3, S, S] in [0, 1].

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from config import PriorConfig
 from errors import BackendUnavailable
-from priors.graphs import GraphedCall
+from priors.graphs import GraphedCall, capture
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Runtime:
     offload: bool = False
     networks: list[Network] = field(default_factory=list)
     _pool: tuple[int, int] | None = None
+    _keeper: tuple | None = None
 
     @classmethod
     def from_config(
@@ -86,6 +87,8 @@ class Runtime:
         """Memory that all recordings share: one call follows the other, and copies its results out."""
         if self._pool is None and self.graphs:
             self._pool = torch.cuda.graph_pool_handle()
+            # A recording that stays: torch refuses a pool whose last recording is gone (a network was read anew).
+            self._keeper = capture(lambda: torch.zeros(1, device=self.device), self.device, self._pool)
         return self._pool
 
 

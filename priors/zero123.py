@@ -78,7 +78,7 @@ class Zero123Prior(LatentPrior):
         self._elevation_deg = float(elevation_deg)
         pixels = clip_pixels(picture, self.image_encoder)
         self._embedding = self.image_encoder.run(embed_picture, pixels, checked=True, seldom=True)
-        self._source = self.encode_unscaled(picture)
+        self._source = self.encode_unscaled(picture, seldom=True)
         self._asked = None
         if self.runtime.batch:  # little memory: 0.6 GB that nothing needs until the next picture
             self.image_encoder.release()

@@ -18,9 +18,10 @@ from config import PriorConfig, load_config
 from errors import UserError
 from prepare import PreparedImage
 from priors.base import GuidanceMemory
-from priors.ldm import Schedule
+from priors.ldm import Schedule, decode_mean
 from priors.ldm_networks import Network, Runtime
 from priors.zero123 import Zero123Prior, clip_pixels, relative_pose
+from priors.zero123_networks import predict
 from sir import PLANS, NoisePlan, target_views
 
 CPU = torch.device("cpu")
@@ -424,3 +425,24 @@ def test_the_same_on_the_gpu(cuda, folder):
     for result in results[1:]:
         torch.testing.assert_close(result, results[0], rtol=0, atol=0.05)
     torch.testing.assert_close(results[3], results[2], rtol=0, atol=2e-3)
+
+
+@pytest.mark.gpu
+def test_recordings_share_their_memory_and_outlive_each_other(cuda, folder):
+    """After one network is read anew, and after all are, calls are recorded again, and give what they gave."""
+    config = PriorConfig(name="zero123", variant="zero123-xl", weights=str(folder), guidance=3.0)
+    prior = Zero123Prior(config, cuda)
+    prior.load()
+    prior.set_source(picture(), 0.0)
+    cameras, latents = prior.orbit([0.0, 90.0], 0.0), torch.ones(2, 4, 8, 8, device=cuda)
+    results = []
+    for released in ([], [prior.unet], prior.runtime.networks):
+        for network in released:
+            network.release()
+        for _ in range(3):
+            noise = prior.predict_noise(latents, 0.5, cameras, 3.0)
+            views = prior.decode(latents)
+        assert prior.unet._calls[predict].graphs == 1 and prior.vae._calls[decode_mean].graphs == 1
+        results.append(torch.cat([noise.flatten(), views.flatten()]))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=0, atol=2e-3)
