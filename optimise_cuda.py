@@ -1,7 +1,8 @@
 """The steps of `optimise.SplatOptimiser` on a GPU: kernels that never wait for the host, replayed as CUDA graphs.
 
 What a step is stands in optimise.py and adam.py; here the rasteriser keeps its place in the middle, and
-`cuda_ext/kernels/fit_step.cu` is what comes before and after it. The host asks every `CHECK_EVERY` steps how they went.
+`cuda_ext/kernels/fit_step.cu` is what comes before and after it. The host asks every `CHECK_EVERY` steps how they went,
+and takes them again where a recording had no room for all that it drew.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _PLAIN_STEPS = 2  # before a graph is recorded: the first loads kernels
 _WORTH_RECORDING = 6  # steps: recording costs about as much as three plain ones
 _ROOM = 2.0  # of a recording, for what the rasteriser sorts: Gaussians grow while they are fitted
 _BLOCK = 256  # threads, as in the kernels
+_MOVED = ("means", "quats", "log_scales", "logit_opacities", "sh0")  # parameters, in the kernel's order
 
 # Places in the kernels' `state`.
 _STATE = {"NEXT": 0, "ROW": 1, "FIRST_STEP": 2, "FINITE": 3, "BAD_RUN": 4, "LONGEST_BAD_RUN": 5, "DROPPED": 6}
@@ -95,7 +97,7 @@ class FusedSteps:
             first_step: steps taken before, of total_steps: they set the learning rate of the means.
         """
         steps = len(picks)
-        assert self._shown is not None and steps <= CHECK_EVERY
+        assert self._shown is not None and 0 < steps <= CHECK_EVERY
         if self._moved is None or self._moved[0] is not adam.gaussians or self._moved[1] is not statistics:
             self._forget()
             self._moved = adam.gaussians, statistics
@@ -104,20 +106,32 @@ class FusedSteps:
         self.state.zero_()
         self.state[_STATE["FIRST_STEP"]] = first_step
         self.state[_STATE["BAD_RUN"]] = bad_run
+        changing = [self.state, *_changed_by_steps(adam, statistics)]
+        before = [value.clone() for value in changing] if self._recordable else []
+        self._queue(steps, adam, statistics, total_steps)
+        state = self.state.tolist()
+        if self._graph is not None and not self._had_room():
+            # Gaussians have grown, and which of them the pictures lacked depends on timing. Plain steps make room.
+            logger.debug("%d steps of the fit are taken again: the recording had no room for all Gaussians", steps)
+            self._forget()
+            for value, old in zip(changing, before, strict=True):
+                value.copy_(old)
+            self._queue(steps, adam, statistics, total_steps, record=False)
+            state = self.state.tolist()
+        return Outcome(self.losses[:steps].tolist(), state[_STATE["LONGEST_BAD_RUN"]], state[_STATE["DROPPED"]])
+
+    def _queue(
+        self, steps: int, adam: GaussianAdam, statistics: GradientStatistics, total_steps: int, record: bool = True
+    ) -> None:
+        """Queue steps, replayed where that is possible; without `record` all are plain unless there is a recording."""
         for done in range(steps):
-            if self._graph is None and self._worth_recording(steps - done):
+            if self._graph is None and record and self._worth_recording(steps - done):
                 self._record(adam, statistics, total_steps)
             if self._graph is not None:
                 self._graph.replay()
             else:
                 self._step(adam, statistics, total_steps)
                 self._plain_steps += 1
-        state = self.state.tolist()
-        if self._graph is not None and not self._had_room():
-            # Gaussians that have grown. Which of them the pictures lacked is chance, and the steps are taken.
-            logger.warning("up to %d steps of the fit drew pictures that lacked some Gaussians", steps)
-            self._forget()
-        return Outcome(self.losses[:steps].tolist(), state[_STATE["LONGEST_BAD_RUN"]], state[_STATE["DROPPED"]])
 
     def _worth_recording(self, remaining: int) -> bool:
         return self._recordable and self._plain_steps >= _PLAIN_STEPS and remaining >= _WORTH_RECORDING
@@ -156,13 +170,12 @@ class FusedSteps:
             gradients[0], gradients[1] if len(gradients) > 1 else None, partial,
         )  # fmt: skip
         launch("finish_loss", 1, _BLOCK, partial, len(partial), self.losses, self.state)
-        names = ("means", "quats", "log_scales", "logit_opacities", "sh0")
-        parameters = [getattr(gaussians, name) for name in names]
+        parameters = [getattr(gaussians, name) for name in _MOVED]
         *pulls, centre_pulls = (
             g.contiguous() for g in torch.autograd.grad(images, [*parameters, rendered.means2d], gradients)
         )
         moved = []
-        for name, value, pull in zip(names, parameters, pulls, strict=True):
+        for name, value, pull in zip(_MOVED, parameters, pulls, strict=True):
             moved += [value.detach(), pull, adam.first[name], adam.second[name]]
         launch(
             "move_gaussians", -(-len(gaussians) // _BLOCK), _BLOCK, len(gaussians), self.state, *moved, adam.ages,
@@ -179,6 +192,13 @@ class FusedSteps:
             float(config.lr_means), fall, float(config.lr_means_steps or total_steps), float(config.lr_quats),
             float(config.lr_scales), float(config.lr_opacities), float(config.lr_colours),
         )  # fmt: skip
+
+
+def _changed_by_steps(adam: GaussianAdam, statistics: GradientStatistics) -> list[Tensor]:
+    """What steps write to: 180 bytes a Gaussian."""
+    parameters = [getattr(adam.gaussians, name).detach() for name in _MOVED]
+    moments = [kind[name] for kind in (adam.first, adam.second) for name in _MOVED]
+    return [*parameters, *moments, adam.ages, statistics.total, statistics.seen]
 
 
 class _Buffers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ _MOST_PROJECTIONS = 2**28  # Gaussians times images: counted in 32 bits
 
 _entries_of: dict[tuple[torch.device, int, int], float] = {}  # entries of a Gaussian in an image, by picture size
 _idle: dict[torch.device, list[_Waiter]] = {}
-_capture: _Capture | None = None
+_of_thread = threading.local()  # .capture: the _Capture of a recording that this thread makes
 
 
 def constants(sh_count: int = 16) -> dict[str, dict[str, float | int]]:
@@ -110,8 +111,9 @@ def make_buffers(device: torch.device, c: int, n: int, width: int, height: int, 
     spans = torch.empty(c, n, 4, dtype=torch.int32, device=device)
     counters = torch.zeros(_COUNTER_HEAD + 2 * tiles, dtype=torch.int32, device=device)
     tile_begins = torch.empty(tiles + 1, dtype=torch.int32, device=device)
-    if _capture is not None:
-        waiter, capacity = _capture.waiter, _capture.capacity
+    capture: _Capture | None = getattr(_of_thread, "capture", None)
+    if capture is not None:
+        waiter, capacity = capture.waiter, capture.capacity
     elif device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise UserError(
             "a render inside a CUDA graph needs room fixed beforehand: see rasterize.cuda_graph.GraphedStep"
@@ -138,7 +140,7 @@ def _modules(device: torch.device, sh_count: int, pixels_a_lane: int) -> list[Ke
 
 def wait_for_entries(buffers: Buffers) -> bool:
     """Learn how many entries there are; False if they were too many for the room: there is more now, draw again."""
-    if _capture is not None or buffers.entries is not None:
+    if buffers.waiter.keeps_largest or buffers.entries is not None:
         return True
     entries = buffers.waiter.wait()
     _idle.setdefault(buffers.device, []).append(buffers.waiter)
@@ -205,19 +207,20 @@ class _Capture:
 
 @contextlib.contextmanager
 def fixed_capacity(device: torch.device, capacity: int):
-    """Calls in this context, one at a time, neither wait nor start again: they can be captured into a CUDA graph.
+    """Calls in this context neither wait nor start again: they can be captured into a CUDA graph.
+
+    Calls of this thread alone, one at a time; what others draw meanwhile is no part of the recording.
 
     Yields:
         A function that tells, once the GPU has done the work, whether there was room for all entries, in every replay.
     """
-    global _capture
-    assert _capture is None
+    assert getattr(_of_thread, "capture", None) is None
     waiter, capacity = _Waiter(device, with_event=False), _rounded(capacity)
-    _capture = _Capture(waiter, capacity)
+    _of_thread.capture = _Capture(waiter, capacity)
     try:
         yield lambda: waiter.wait() <= capacity
     finally:
-        _capture = None
+        _of_thread.capture = None
 
 
 def expected_entries(device: torch.device, c: int, n: int, width: int, height: int) -> float:

@@ -3,6 +3,7 @@
 import logging
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ from config import FitConfig
 from densify import is_finite
 from errors import UserError
 from fit import first_gaussians, fit_gaussians
+from gaussians import Gaussians
+from gs_renderer import render
 from optimise import MAX_BAD_STEPS, SplatOptimiser
 from optimise_cuda import CHECK_EVERY, FusedSteps
+from rasterize import cuda_buffers
 from views import Views, from_images, reference_view
 
 ELEVATION_DEG = 10.0
@@ -231,13 +235,51 @@ def test_one_recording_serves_until_the_number_of_gaussians_changes(pictures, fu
     assert made.steps_done == made._fused.module.steps == 60
 
 
-def test_steps_whose_recording_had_no_room_are_told_and_recorded_anew(pictures, fused, recordings, monkeypatch, caplog):
-    monkeypatch.setattr(optimise_cuda, "fixed_capacity", lambda device, capacity: nullcontext(lambda: False))
-    made = fused(small_config())
+def assert_same_bits(found: SplatOptimiser, expected: SplatOptimiser) -> None:
+    for name, value in expected.gaussians.tensors().items():
+        assert torch.equal(getattr(found.gaussians, name), value), name
+    for kind in ("first", "second"):
+        for name, value in getattr(expected.adam, kind).items():
+            assert torch.equal(getattr(found.adam, kind)[name], value), f"{kind} moments of {name}"
+    assert torch.equal(found.adam.ages, expected.adam.ages)
+    assert torch.equal(found.statistics.total, expected.statistics.total)
+    assert torch.equal(found.statistics.seen, expected.statistics.seen)
+
+
+def test_steps_whose_recording_had_no_room_are_taken_again(pictures, fused, recordings, monkeypatch):
+    """To the bits of steps that were never recorded, whatever the first attempt has drawn."""
+    lacking = []  # whether the recordings have no room, the newest last
+
+    def fixed_capacity(device, capacity):
+        lacking.append(len(lacking) in (0, 2))  # the first, and the first after Gaussians were added
+        had_room = not lacking[-1]
+        return nullcontext(lambda: had_room)
+
+    def replay(recorded: Recorded) -> None:
+        recorded.replays += 1
+        with monkeypatch.context() as patch:
+            if lacking[-1]:
+                patch.setattr(optimise_cuda, "render", incompletely)
+            recorded.function()
+
+    def incompletely(gaussians, cameras):
+        few = torch.arange(len(gaussians)) % 3 == 0
+        logits = torch.where(few, gaussians.logit_opacities, -20.0)
+        drawn = render(Gaussians(**gaussians.tensors() | {"logit_opacities": logits}), cameras)
+        return drawn if recordings[-1].replays % 2 else replace(drawn, rgb=drawn.rgb * math.nan)
+
+    monkeypatch.setattr(optimise_cuda, "fixed_capacity", fixed_capacity)
+    monkeypatch.setattr(Recorded, "replay", replay)
+    config = small_config(densify_every=60, densify_until=60, densify_grad=1e-3)
+    made, plain = fused(config), fused(config)
     made._fused._recordable = True
-    losses_of(made, *pictures, 2 * CHECK_EVERY)
-    assert len(recordings) == 2
-    assert caplog.messages == [f"up to {CHECK_EVERY} steps of the fit drew pictures that lacked some Gaussians"] * 2
+    assert losses_of(made, *pictures, 85) == losses_of(plain, *pictures, 85)
+    assert_same_bits(made, plain)
+    assert len(made.gaussians) > 200 and made.steps_done == plain.steps_done == 85
+    assert lacking == [True, False, True]
+    # Looks at 25, 50, 60 and 85 steps; 2 plain steps before a recording, and all of those that were taken again.
+    assert [r.replays for r in recordings] == [23, 35, 23]
+    assert made._fused.module.steps == 85 + 2 * CHECK_EVERY
 
 
 @pytest.mark.parametrize(
@@ -288,6 +330,19 @@ def test_replayed_steps_give_the_bits_of_plain_ones_on_a_gpu(pictures, cuda):
 
 
 @pytest.mark.gpu
+def test_steps_without_room_give_the_bits_of_plain_ones_on_a_gpu(pictures, cuda, monkeypatch):
+    monkeypatch.setattr(cuda_buffers, "_STEP", 64)
+    shown = [shown_on(cuda, views) for views in pictures]
+    expected = optimiser(pictures, small_config(graphs=False), cuda)
+    losses = losses_of(expected, *shown, 60)
+    for room in (0.5, 1.0):  # never enough; perhaps not when Gaussians have moved
+        monkeypatch.setattr(optimise_cuda, "_ROOM", room)
+        made = optimiser(pictures, small_config(), cuda)
+        assert losses_of(made, *shown, 60) == losses
+        assert_same_bits(made, expected)
+
+
+@pytest.mark.gpu
 def test_gaussians_and_losses_that_are_not_finite_on_a_gpu(pictures, cuda):
     targets, reference = [shown_on(cuda, views) for views in pictures]
     made = optimiser(pictures, small_config(), cuda)
@@ -311,8 +366,6 @@ def test_a_fit_on_the_gpu_is_as_good_as_one_on_the_cpu(cuda):
     azimuths = torch.tensor([-160.0, -120, -80, -40, 40, 80, 120, 160])
     cameras = prior.orbit(azimuths, ELEVATION_DEG)
     truth = prior.true_views(cameras)[:, :3].permute(0, 2, 3, 1)
-    from gs_renderer import render
-
     decibels = []
     for device in (CPU, cuda):
         picture = prior.picture(ELEVATION_DEG).to(device)

@@ -4,6 +4,7 @@ What it has in common with the others, tests/test_rasterize.py asks of it too.
 """
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -88,6 +89,21 @@ def test_out_of_memory_is_one_line(monkeypatch, scene):
     monkeypatch.setattr(cuda, "make_buffers", fail)
     with pytest.raises(UserError, match=r"^the GPU has no memory left to render 2 images of 400 Gaussians: [^\n]*$"):
         RASTERIZERS["cuda"](*scene, torch.ones(2, 3))
+
+
+def test_room_fixed_for_a_recording_is_that_of_its_thread_alone(monkeypatch):
+    monkeypatch.setattr(cuda_buffers, "_modules", lambda *arguments: [None] * 3)
+    cpu = torch.device("cpu")
+
+    def buffers():
+        return cuda_buffers.make_buffers(cpu, 1, 10, 16, 16, 1)
+
+    with cuda_buffers.fixed_capacity(cpu, 5 * cuda_buffers._STEP), ThreadPoolExecutor(1) as other:
+        here, there = buffers(), other.submit(buffers).result()
+    assert here.waiter.keeps_largest and here.capacity == 5 * cuda_buffers._STEP
+    assert not there.waiter.keeps_largest and there.capacity == cuda_buffers._STEP
+    assert cuda_buffers.wait_for_entries(here) and here.entries is None  # nobody waits, inside or later
+    assert not buffers().waiter.keeps_largest
 
 
 @pytest.mark.gpu
