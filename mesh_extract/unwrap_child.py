@@ -17,7 +17,7 @@ def main() -> None:
     positions = array.array("f", sys.stdin.buffer.read(12 * vertex_count))
     indices = array.array("I", sys.stdin.buffer.read(12 * face_count))
     mesh = uvunwrap.Mesh(positions, indices)
-    atlas = uvunwrap.generate([mesh], page_size=page_size, padding=padding, packing="shape")
+    atlas = uvunwrap.generate([mesh], page_size=page_size, padding=padding, packing=sys.argv[1])
     result = atlas.meshes[0]
     lowest_page = min(result.page, default=0) if atlas.page_count == 1 else -1
     output = array.array("q", [len(result.xref), atlas.width, atlas.height, lowest_page])

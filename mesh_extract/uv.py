@@ -9,6 +9,7 @@ import numpy as np
 
 from errors import UserError
 from mesh_extract.atlas import find_overlaps, simple_atlas
+from mesh_extract.cleanup import with_normals
 from mesh_extract.mesh import Mesh
 from profiling import profiled
 from registry import lookup
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 _CHILD = Path(__file__).with_name("unwrap_child.py")
 _OVERLAP_LIMIT = 1e-3  # share of texels in two faces at once above which an atlas is refused; smooth meshes measure 0
 _COLLAPSED_LIMIT = 1e-2  # share of faces with an area in space and none in the atlas above which it is refused
+# Of `smoothness`, below which charts are packed by their boxes, not their shapes: noise has a thousand charts, whose
+# shapes take 1.9 s more and gain 7 % of the texels. Noise measures 0.874; objects 0.948 (bark, wheels) to 0.99.
+_NOISE_BELOW = 0.92
 
 
 class UnwrapFailed(UserError):
@@ -63,7 +67,7 @@ def unwrap_external(mesh: Mesh, size: int, padding: int, time_limit_s: float) ->
     header = np.array([len(mesh.vertices), len(mesh.faces), size, padding], np.int64)
     message = header.tobytes() + mesh.vertices.astype(np.float32).tobytes() + mesh.faces.astype(np.uint32).tobytes()
     # -P keeps this folder off the child's search path. Not multiprocessing: spawn would import the whole app again.
-    command = [sys.executable, "-P", str(_CHILD)]
+    command = [sys.executable, "-P", str(_CHILD), "fast" if smoothness(mesh) < _NOISE_BELOW else "shape"]
     try:
         child = subprocess.run(command, input=message, capture_output=True, timeout=time_limit_s, check=False)
     except subprocess.TimeoutExpired as error:
@@ -98,6 +102,16 @@ UNWRAPPERS = {
     "uvunwrap": unwrap_external,
     "simple": lambda mesh, size, padding, time_limit_s: simple_atlas(mesh, size, padding),
 }
+
+
+def smoothness(mesh: Mesh) -> float:
+    """Mean cosine between the normals of faces and of their corners, weighted by area; 1: flat."""
+    normals = mesh.face_normals  # of length twice the area
+    area = float(np.linalg.norm(normals, axis=1).sum())
+    if area == 0.0:
+        return 1.0
+    at_vertices = with_normals(mesh).vertex_normals[mesh.faces]  # [F, 3 corners, 3]
+    return float(np.einsum("fc,fkc->", normals, at_vertices)) / (3 * area)
 
 
 def overlap_share(uvs: np.ndarray, uv_faces: np.ndarray, size: int) -> float:

@@ -166,6 +166,17 @@ def test_a_failing_unwrapper_costs_only_the_better_atlas(child, tmp_path, monkey
         uv.unwrap(mesh, 128, PADDING, "uvunwrap", time_limit_s=1.0)
 
 
+def test_noise_is_packed_the_quick_way_and_objects_with_care():
+    """A ball, and one whose vertices were moved along their radii by a tenth of it."""
+    ball = icosphere(4)
+    generator = np.random.default_rng(0)
+    rough = Mesh(ball.vertices * (1 + 0.1 * generator.standard_normal((len(ball.vertices), 1))), ball.faces)
+    assert uv.smoothness(ball) > 0.99 > uv._NOISE_BELOW > uv.smoothness(rough)
+    assert uv.smoothness(Mesh(np.zeros((3, 3)), np.array([[0, 1, 2]]))) == 1.0
+    uvs, uv_faces = uv.unwrap(rough, 512, PADDING, "uvunwrap")
+    assert uv.overlap_share(uvs, uv_faces, 512) == 0 and uv_faces.shape == rough.faces.shape
+
+
 def test_bad_arguments_are_named():
     bad = Mesh(np.full((3, 3), np.nan), np.array([[0, 1, 2]]))
     with pytest.raises(ValueError, match="finite"):
