@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,3 +56,10 @@ def repeat(function: Callable[[], object], device: str, first_s: float, repeats:
     while len(seconds) < repeats and sum(seconds) + first_s <= budget_s:
         seconds.append(timed(function, device)[1])
     return Timing.of(seconds or [first_s])
+
+
+def call_times_ms(call: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
+    """Milliseconds of each of `repeats` calls, after one that is not counted."""
+    call()
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        return [1e3 * timed(call, device.type)[1] for _ in range(repeats)]

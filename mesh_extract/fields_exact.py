@@ -61,3 +61,12 @@ def exact_at(gaussians: Gaussians, grid: GridSpec, nodes: Tensor, cutoff: float 
             torch.nn.functional.threshold_(values, cutoff, 0.0)
         density[part] = values.sum(dim=1)
     return density, slack
+
+
+def nodes_near(means: Tensor, grid: GridSpec, count: int, generator: torch.Generator) -> Tensor:
+    """`count` nodes of a grid [count, 3]: half of them anywhere, half near means of Gaussians [N, 3] on the CPU."""
+    shape = torch.tensor(grid.shape)
+    anywhere = (torch.rand(count - count // 2, 3, generator=generator) * shape).long()
+    chosen = torch.randint(max(1, len(means)), (count // 2 if len(means) else 0,), generator=generator)
+    near = grid.to_nodes(means[chosen].double()) + 2 * torch.randn(len(chosen), 3, generator=generator)
+    return torch.cat([anywhere, near.round().long()]).clamp_min(0).minimum(shape - 1)

@@ -27,11 +27,11 @@ import torch  # noqa: E402
 from cuda_ext import why_unavailable  # noqa: E402
 from gaussians import Gaussians  # noqa: E402
 from mesh_extract import BACKENDS, GridSpec, extract_fields  # noqa: E402
-from mesh_extract.compare import call_times_ms, nodes_near  # noqa: E402
 from mesh_extract.fields_cuda import count_pairs  # noqa: E402
-from mesh_extract.fields_exact import ABSOLUTE_ERROR, RELATIVE_ERROR, exact_at  # noqa: E402
+from mesh_extract.fields_exact import ABSOLUTE_ERROR, RELATIVE_ERROR, exact_at, nodes_near  # noqa: E402
 from mesh_extract.support import CUTOFF  # noqa: E402
 from scenes import shell  # noqa: E402
+from timing import call_times_ms  # noqa: E402
 
 CHECKED_NODES = 4096
 MAX_ERRORS = ((20_000, 4e-4), (100_000, 1.5e-3))  # N, error without a cut-off: what is dropped adds up

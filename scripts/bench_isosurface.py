@@ -29,10 +29,10 @@ import torch  # noqa: E402
 from errors import UserError  # noqa: E402
 from gaussians import Gaussians  # noqa: E402
 from mesh_extract import GridSpec, TexturedMesh, export_mesh, extract_fields, extract_mesh  # noqa: E402
-from mesh_extract.compare import call_times_ms  # noqa: E402
 from mesh_extract.isosurface_cuda import NODE_DISTANCE, marching_cubes_cuda, marching_cubes_planes  # noqa: E402
 from scenes import shell  # noqa: E402
 from splat_ply import read_gaussians, write_gaussians  # noqa: E402
+from timing import call_times_ms  # noqa: E402
 
 ISO = 0.3125  # exact in single precision, to which PyMCubes rounds its threshold
 FILE_RESOLUTION = 128

@@ -9,9 +9,8 @@ import torch
 from errors import UserError
 from gaussians import Gaussians, rotation_matrices
 from mesh_extract.coefficients import gaussian_3d_coeff
-from mesh_extract.compare import nodes_near
 from mesh_extract.fields import BACKENDS, extract_fields
-from mesh_extract.fields_exact import exact_at, extract_fields_exact
+from mesh_extract.fields_exact import exact_at, extract_fields_exact, nodes_near
 from mesh_extract.fields_loops import extract_fields_loops
 from mesh_extract.grid import GridSpec
 from mesh_extract.support import CUTOFF, precision_factors

@@ -5,8 +5,6 @@ on the GPU by CUDA events, everything included that the call does.
 """
 
 import statistics
-from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +13,11 @@ from torch import Tensor
 from cuda_ext import require_device
 from mesh_extract.coefficients import gaussian_3d_coeff
 from mesh_extract.fields import extract_fields
-from mesh_extract.fields_exact import exact_at
+from mesh_extract.fields_exact import exact_at, nodes_near
 from mesh_extract.grid import GridSpec
 from mesh_extract.support import CUTOFF, precision_factors
 from scenes import shell
-from timing import timed
+from timing import call_times_ms
 
 _CHECKED_NODES = 4096  # compared with float64
 
@@ -114,22 +112,6 @@ def compare_extract_fields_cpu_to_gpu(
         _largest(cpu - gpu),
         *errors,
     )
-
-
-def nodes_near(means: Tensor, grid: GridSpec, count: int, generator: torch.Generator) -> Tensor:
-    """`count` nodes of a grid [count, 3]: half of them anywhere, half near means of Gaussians [N, 3] on the CPU."""
-    shape = torch.tensor(grid.shape)
-    anywhere = (torch.rand(count - count // 2, 3, generator=generator) * shape).long()
-    chosen = torch.randint(max(1, len(means)), (count // 2 if len(means) else 0,), generator=generator)
-    near = grid.to_nodes(means[chosen].double()) + 2 * torch.randn(len(chosen), 3, generator=generator)
-    return torch.cat([anywhere, near.round().long()]).clamp_min(0).minimum(shape - 1)
-
-
-def call_times_ms(call: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
-    """Milliseconds of each of `repeats` calls, after one that is not counted."""
-    call()
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        return [1e3 * timed(call, device.type)[1] for _ in range(repeats)]
 
 
 def _largest(difference: Tensor) -> float:
