@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +36,15 @@ def cuda(request) -> torch.device:
             pytest.fail(reason)
         pytest.skip(reason)
     return torch.device("cuda")
+
+
+@pytest.fixture
+def other_gpu(cuda) -> Iterator[torch.device]:
+    """A GPU that is not the current one; where there is none the test is skipped. It stays not the current one."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    yield torch.device("cuda", 1)
+    assert torch.cuda.current_device() == 0
 
 
 @pytest.fixture

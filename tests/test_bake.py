@@ -284,25 +284,32 @@ def on(device: torch.device, views: SurfaceViews) -> SurfaceViews:
     return SurfaceViews(views.cameras, *values)
 
 
-@pytest.mark.gpu
-def test_a_gpu_paints_the_same_texture(cuda):
-    """The same pictures of a mesh, with a source picture too, painted on both."""
+def painted(devices: list[torch.device]) -> list[np.ndarray]:
+    """The same pictures of a mesh, and a source picture, painted on one device after the other."""
     mesh = ball()
     uvs, uv_faces = unwrap(mesh, 128)
     views = exact_views(mesh, cameras_around(mesh.vertices, 96), waves)
     camera = orbit_cameras([0.0], [0.0], width=128, height=128)
     exact = exact_views(mesh, camera, lambda p: np.where(np.floor(p[..., :1] * 20) % 2 == 0, 0.9, 0.1) * np.ones(3))
     rgba = torch.cat([exact.colors[0], exact.confidence[0][..., None]], dim=-1)
+    return [
+        paint(mesh, uvs, uv_faces, on(d, views), SMALL, bake.view_picture(mesh, rgba, camera, d)).texture.astype(int)
+        for d in devices
+    ]
 
-    def painted(device):
-        source = bake.view_picture(mesh, rgba, camera, device)
-        return paint(mesh, uvs, uv_faces, on(device, views), SMALL, source).texture.astype(int)
 
-    here, there, again = (painted(torch.device(device)) for device in ("cpu", cuda, cuda))
+@pytest.mark.gpu
+def test_a_gpu_paints_the_same_texture(cuda):
+    here, there, again = painted([torch.device("cpu"), cuda, cuda])
     assert np.array_equal(there, again)
     # Equal in an emulation of the kernels. Single precision decides on the border between seen and unseen: such texels
     # may differ, but they are few.
     assert np.abs(here - there).mean() < 0.02 and (np.abs(here - there).max(axis=2) > 1).mean() < 1e-3
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_not_the_current_one(cuda, other_gpu):
+    assert np.array_equal(*painted([cuda, other_gpu]))
 
 
 @pytest.mark.gpu

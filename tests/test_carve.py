@@ -108,29 +108,36 @@ def test_cameras_around_frame_all_points(elevation_deg):
     assert spans.max() > 40  # and not from farther away than need be
 
 
+def threshold_and_shape(resolution: int, device: torch.device) -> list:
+    """The threshold, the density, what is carved of it and what is filled of that, of the same field anywhere."""
+    gaussians = uneven_ball()
+    grid = GridSpec.around(gaussians, resolution)
+    density = smooth_field(extract_fields(gaussians, grid).to(device), 0.7)
+    iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid, render_alpha=draw_coverage)
+    carved = carve(density, iso, grid, gaussians, 10.0, render_alpha=draw_coverage)
+    assert carved.device == density.device and carved.device.type == device.type
+    return [iso, *(value.cpu() for value in (density, carved, fill_cavities(carved, iso, 3)))]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("resolution", [33, 96])
 def test_a_gpu_finds_the_same_threshold_and_carves_the_same_shape(cuda, resolution):
     """The same field and pictures of coverage on both: threshold, carving and what is filled."""
-    gaussians = uneven_ball()
-    grid = GridSpec.around(gaussians, resolution)
-    field = extract_fields(gaussians, grid)
-
-    def on(device: torch.device) -> list:
-        density = smooth_field(field.to(device), 0.7)
-        iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid, render_alpha=draw_coverage)
-        carved = carve(density, iso, grid, gaussians, 10.0, render_alpha=draw_coverage)
-        assert carved.device.type == density.device.type == device.type
-        return [iso, *(value.cpu() for value in (density, carved, fill_cavities(carved, iso, 3)))]
-
-    iso, density, carved, filled = on(torch.device("cpu"))
-    there, again = on(cuda), on(cuda)
+    iso, density, carved, filled = threshold_and_shape(resolution, torch.device("cpu"))
+    there, again = (threshold_and_shape(resolution, cuda) for _ in range(2))
     assert there[0] == again[0] == iso
     assert all(torch.equal(a, b) for a, b in zip(there[1:], again[1:], strict=True))
     assert torch.equal(there[1], density)
     # Coverage is looked up in double precision on both, with products and sums fused on one.
     assert (there[2] - carved).abs().max() <= 1e-6 and torch.equal(there[2] >= iso, carved >= iso)
     assert (there[3] - filled).abs().max() <= 2e-6 and torch.equal(there[3] >= iso, filled >= iso)
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_not_the_current_one(cuda, other_gpu):
+    iso, *expected = threshold_and_shape(33, cuda)
+    found_iso, *found = threshold_and_shape(33, other_gpu)
+    assert found_iso == iso and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.gpu

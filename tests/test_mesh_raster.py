@@ -264,6 +264,12 @@ def test_the_gpu_draws_the_same_bits(cuda, monkeypatch):
 
 
 @pytest.mark.gpu
+def test_a_gpu_that_is_not_the_current_one(other_gpu):
+    for expected, found in zip(drawn_everything(None), drawn_everything(other_gpu), strict=True):
+        assert_same_bits(expected, found)
+
+
+@pytest.mark.gpu
 def test_odd_meshes_on_the_gpu(cuda):
     cameras = orbit_cameras([0.0], [0.0], width=16, height=16)
     corners = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 2], [np.nan, 0, 0], [1e30, 0, 0]], np.float32)

@@ -66,6 +66,17 @@ def test_the_gpu_finds_the_same_distances_and_parts(cuda, shape):
 
 
 @pytest.mark.gpu
+def test_a_gpu_that_is_not_the_current_one(other_gpu):
+    mask, seeds = blobs((33, 40, 21)), noise((33, 40, 21), 0.01)
+    distances = squared_distances(mask.to(other_gpu))
+    assert distances.device == other_gpu and torch.equal(distances.cpu(), squared_distances(mask))
+    parts = parts_with(mask.to(other_gpu), seeds.to(other_gpu))
+    assert parts.device == other_gpu and torch.equal(parts.cpu(), parts_with(mask, seeds))
+    blurred = gaussian_blur(mask.float().to(other_gpu), 0.7, (0, 1, 2), truncate=3.0)
+    assert torch.equal(blurred.cpu(), gaussian_blur(mask.float(), 0.7, (0, 1, 2), truncate=3.0))
+
+
+@pytest.mark.gpu
 def test_long_parts_on_the_gpu(cuda):
     """A spiral through a whole grid is one part; cut in the middle, half of it."""
     spiral = torch.zeros(64, 64, 64, dtype=torch.bool)

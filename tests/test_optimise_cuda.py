@@ -237,13 +237,13 @@ def test_one_recording_serves_until_the_number_of_gaussians_changes(pictures, fu
 
 def assert_same_bits(found: SplatOptimiser, expected: SplatOptimiser) -> None:
     for name, value in expected.gaussians.tensors().items():
-        assert torch.equal(getattr(found.gaussians, name), value), name
+        assert torch.equal(getattr(found.gaussians, name).cpu(), value.cpu()), name
     for kind in ("first", "second"):
         for name, value in getattr(expected.adam, kind).items():
-            assert torch.equal(getattr(found.adam, kind)[name], value), f"{kind} moments of {name}"
-    assert torch.equal(found.adam.ages, expected.adam.ages)
-    assert torch.equal(found.statistics.total, expected.statistics.total)
-    assert torch.equal(found.statistics.seen, expected.statistics.seen)
+            assert torch.equal(getattr(found.adam, kind)[name].cpu(), value.cpu()), f"{kind} moments of {name}"
+    assert torch.equal(found.adam.ages.cpu(), expected.adam.ages.cpu())
+    assert torch.equal(found.statistics.total.cpu(), expected.statistics.total.cpu())
+    assert torch.equal(found.statistics.seen.cpu(), expected.statistics.seen.cpu())
 
 
 def test_steps_whose_recording_had_no_room_are_taken_again(pictures, fused, recordings, monkeypatch):
@@ -340,6 +340,17 @@ def test_steps_without_room_give_the_bits_of_plain_ones_on_a_gpu(pictures, cuda,
         made = optimiser(pictures, small_config(), cuda)
         assert losses_of(made, *shown, 60) == losses
         assert_same_bits(made, expected)
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_not_the_current_one(pictures, cuda, other_gpu):
+    made, losses = [], []
+    for device in (cuda, other_gpu):
+        made.append(optimiser(pictures, small_config(), device))
+        losses.append(losses_of(made[-1], *(shown_on(device, views) for views in pictures), 30))
+        assert made[-1]._fused._graph is not None and made[-1].gaussians.means.device.type == "cuda"
+    assert losses[0] == losses[1]
+    assert_same_bits(*made)
 
 
 @pytest.mark.gpu

@@ -238,10 +238,8 @@ def test_another_stream_draws_the_same(cuda, scene):
 
 
 @pytest.mark.gpu
-def test_a_gpu_that_is_not_the_current_one(cuda, scene):
-    if torch.cuda.device_count() < 2:
-        pytest.skip("needs two GPUs")
-    assert_same_bits(draw(*scene, torch.device("cuda", 1)), draw(*scene, torch.device("cuda", 0)))
+def test_a_gpu_that_is_not_the_current_one(cuda, other_gpu, scene):
+    assert_same_bits(draw(*scene, other_gpu), draw(*scene, cuda))
 
 
 @pytest.mark.gpu
