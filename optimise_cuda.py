@@ -19,11 +19,11 @@ from adam import GaussianAdam
 from cameras import Cameras
 from config import FitConfig
 from cuda_ext import load_module
+from cuda_ext.graphs import capture
 from densify import GradientStatistics
 from errors import UserError
 from gaussians import Gaussians
 from gs_renderer import render
-from priors.graphs import capture
 from rasterize.cuda_buffers import expected_entries, fixed_capacity
 from views import Views
 

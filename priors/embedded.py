@@ -13,10 +13,10 @@ from torch import Tensor
 
 from cameras import Cameras
 from config import PriorConfig
+from cuda_ext.graphs import GraphedCall
 from errors import UserError
 from priors.base import GuidanceMemory, Prior
 from priors.diffusion import shift_time
-from priors.graphs import GraphedCall
 from priors.tiny_zero123 import SourceCache, TinyZero123, blank_source
 from priors.tiny_zero123_io import load_model
 

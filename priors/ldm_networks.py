@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from config import PriorConfig
+from cuda_ext.graphs import GraphedCall, capture
 from errors import BackendUnavailable
-from priors.graphs import GraphedCall, capture
 
 logger = logging.getLogger(__name__)
 

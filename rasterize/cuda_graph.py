@@ -7,6 +7,7 @@ from torch import Tensor
 
 from cameras import Cameras
 from cuda_ext import require_device
+from cuda_ext.graphs import capture
 from gaussians import Gaussians
 from gs_renderer import render
 from rasterize.cuda_buffers import expected_entries, fixed_capacity
@@ -71,6 +72,8 @@ class GraphedStep:
             value.grad = self._gradients[name]  # an optimiser's zero_grad takes them away
 
     def _record(self) -> None:
+        # What the last recording made would hold its memory, and tie the parameters to its stream.
+        self._graph = self.loss = self.rendered = self._gradients = None
         with torch.cuda.device(self.device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
@@ -78,11 +81,10 @@ class GraphedStep:
                 for _ in range(_WARM_UP):
                     self._run()
             torch.cuda.current_stream().wait_stream(side)
-            c, n = len(self._cameras), len(self._gaussians)
-            entries = expected_entries(self.device, c, n, self._cameras.width, self._cameras.height)
-            self._graph = torch.cuda.CUDAGraph()
-            with fixed_capacity(self.device, _MARGIN * entries) as self._had_room, torch.cuda.graph(self._graph):
-                self.loss, self.rendered = self._run()
+        c, n = len(self._cameras), len(self._gaussians)
+        entries = expected_entries(self.device, c, n, self._cameras.width, self._cameras.height)
+        with fixed_capacity(self.device, _MARGIN * entries) as self._had_room:
+            self._graph, (self.loss, self.rendered) = capture(self._run, self.device)
         self._gradients = {name: value.grad for name, value in self._gaussians.tensors().items()}
 
     def _run(self) -> tuple[Tensor, Rendered]:

@@ -98,7 +98,7 @@ def test_kernels_pass_on_what_is_no_number(cuda):
 
 @pytest.mark.gpu
 def test_kernels_can_be_replayed(cuda):
-    from priors.graphs import GraphedCall
+    from cuda_ext.graphs import GraphedCall
 
     norm = made_norm(64, 4).half().to(cuda)
     call = GraphedCall(lambda x: group_norm(x, norm, True), cuda)

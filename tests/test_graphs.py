@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from priors import graphs
-from priors.graphs import GraphedCall
+from cuda_ext import graphs
+from cuda_ext.graphs import GraphedCall
 
 
 class ReplayedOnCpu:
