@@ -16,10 +16,15 @@ def require_memory(needed_bytes: float, what: str, advice: str, device: torch.de
 
     device: a GPU's own memory is asked for; None, or a CPU: the machine's.
     """
-    available_bytes = available_memory() if device is None or device.type == "cpu" else _free_on_gpu(device)
+    available_bytes = free_memory(device)
     if available_bytes is not None and needed_bytes > available_bytes:
         needed, free = (f"{value / 1e9:.1f} GB" for value in (needed_bytes, available_bytes))
         raise UserError(f"{what} needs about {needed} of memory, {free} are free; {advice}")
+
+
+def free_memory(device: torch.device | None = None) -> int | None:
+    """Bytes that are free on a GPU; None, or a CPU: in the machine, where the system tells."""
+    return available_memory() if device is None or device.type == "cpu" else _free_on_gpu(device)
 
 
 def available_memory() -> int | None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import math
 import os
 import re
 import threading
@@ -20,7 +21,7 @@ from errors import UserError
 from files import check_writable, whole_file, whole_files
 from fit import fit_gaussians
 from gaussians import Gaussians
-from memory import require_memory
+from memory import free_memory, require_memory
 from mesh_extract import (
     BACKENDS,
     ISOSURFACES,
@@ -38,8 +39,10 @@ from mesh_extract import (
     fill_cavities,
     smooth_field,
 )
+from mesh_extract.carve import silhouettes_of
 from mesh_extract.fields import resolve_backend
 from mesh_extract.grid import SURFACE_LEVEL
+from mesh_extract.slab_field import SlabField, blur_radius, coarse_grid, slab_planes, surface_by_slabs
 from prepare import PreparedImage, prepare_image
 from previews import turntable_frames, views_sheet, write_turntable
 from priors import PRIORS
@@ -58,6 +61,8 @@ SAMPLE_PICTURE = Path(__file__).resolve().parent / "assets" / "sample.png"
 SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
 _LONGEST_NAME = 40  # of a run that is named by its prompt, characters
 _BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
+_MOST_BYTES_ON_GPU = 10e9  # that a whole field takes there, however much is free: 512^3, so that slabs begin beyond
+_MESH_BYTES_A_NODE = 1100  # of the grid's sides, to clean the surface: 2 faces a node, 550 bytes a face, at 448^3
 _IMPORTED_LATE = ("fast_simplification", "trimesh.exchange.gltf", "scipy.ndimage")  # by the last stages
 
 __all__ = ["choose_device", "fit_stage", "make_prior", "mesh_stage", "run", "run_folder", "source_elevation", "surface"]
@@ -95,24 +100,56 @@ def surface(
     Args:
         elevation_deg: of the camera of the picture that they were fitted to.
     """
+    automatic = settings.iso == "auto"
+    # A number asks for the surface at that density: it is not cut unless that is asked for too.
+    carving = automatic if settings.carve is None else settings.carve
     with times.stage("density field"):
         # A threshold below those of `auto` lies farther out: the grid has to reach it.
-        level = SURFACE_LEVEL if settings.iso == "auto" else min(SURFACE_LEVEL, float(settings.iso) / 2)
+        level = SURFACE_LEVEL if automatic else min(SURFACE_LEVEL, float(settings.iso) / 2)
         grid = GridSpec.around(gaussians, settings.resolution, level)
-        what = f"mesh.resolution={settings.resolution} ({' x '.join(map(str, grid.shape))} nodes)"
-        require_memory(_BYTES_A_NODE * grid.node_count, what, "try a smaller one", gaussians.means.device)
-        density = smooth_field(extract_fields(gaussians, grid, settings.backend), settings.smooth)
+        # Beyond memory: the field whole on a coarser grid, for what only the whole can tell.
+        whole = _require_room(grid, settings, gaussians.means.device)
+        sampled = grid if whole else coarse_grid(grid)
+        smooth = settings.smooth * grid.voxel_size / sampled.voxel_size
+        density = smooth_field(extract_fields(gaussians, sampled, settings.backend), smooth)
     with times.stage("isosurface"):
-        automatic = settings.iso == "auto"
-        # A number asks for the surface at that density: it is not cut unless that is asked for too.
-        carving = automatic if settings.carve is None else settings.carve
-        iso = auto_threshold(gaussians, density, grid) if automatic else float(settings.iso)
+        iso = auto_threshold(gaussians, density, sampled) if automatic else float(settings.iso)
         if automatic and carving:
             iso *= LOOSE_SHARE
         if carving:
             logger.info("surface at mesh.iso=%.3g, cut to the silhouettes of the splats", iso)
+        if not whole:
+            silhouettes = silhouettes_of(density, iso, sampled, gaussians, elevation_deg) if carving else None
+            backend = resolve_backend(settings.backend, gaussians.means.device)
+            field = SlabField(gaussians, grid, backend, settings.smooth, iso, silhouettes)
+            return surface_by_slabs(field, density, sampled, settings.seal), grid, iso
+        if carving:
             density = carve(density, iso, grid, gaussians, elevation_deg)
         return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
+
+
+def _require_room(grid: GridSpec, settings: MeshConfig, device: torch.device) -> bool:
+    """Whether the field is to be whole; False: in slabs. A UserError where there is no room for either."""
+    what = f"mesh.resolution={settings.resolution} ({' x '.join(map(str, grid.shape))} nodes)"
+    advice = "try a smaller one"
+    needed_bytes = _BYTES_A_NODE * grid.node_count
+    if settings.method != "marching_cubes":
+        require_memory(needed_bytes, what, advice, device)
+        return True
+    free_bytes = free_memory(device)
+    limit_bytes = math.inf if free_bytes is None else free_bytes
+    if device.type == "cuda":
+        limit_bytes = min(limit_bytes, _MOST_BYTES_ON_GPU)
+    if needed_bytes <= limit_bytes:
+        return True
+    margin = blur_radius(settings.smooth) + 1
+    planes = min(slab_planes(grid) + 2 * margin, grid.shape[0])
+    nodes = max(planes * grid.shape[1] * grid.shape[2], coarse_grid(grid).node_count)
+    require_memory(_BYTES_A_NODE * nodes, what, advice, device)
+    x, y, z = grid.shape
+    require_memory(_MESH_BYTES_A_NODE * 2 * (x * y + y * z + z * x), what, advice)  # cleaned on the CPU
+    logger.info("%s would need %.1f GB at once: the field is made in slabs", what, needed_bytes / 1e9)
+    return False
 
 
 def mesh_stage(

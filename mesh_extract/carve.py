@@ -6,6 +6,7 @@ leaves holes. So the threshold is low, and what stands out beyond the splats' ow
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -54,22 +55,72 @@ def carve(
         that nothing would remain.
     """
     density = density.detach()
-    inside = density >= iso
-    if not inside.any():
+    nodes, positions = _around_the_inside(density, iso, grid)
+    if not len(nodes):
         return density.clone()
-    # A surface lies between a node inside and its neighbour outside: both must know the coverage.
-    nodes = _with_neighbours(inside).nonzero()  # [P, 3]
-    positions = grid.to_world(nodes.double()).contiguous()
-    cameras = cameras_around(positions, _SIZE_PX, elevation_deg)
-    alphas = (render_alpha or draw_coverage)(gaussians, cameras).detach().to(density.device).float().contiguous()
-    matrices = (t.to(density.device).double().contiguous() for t in (cameras.viewmats, cameras.Ks))
-    least = least_coverage(positions, *matrices, alphas)
-
-    carved, at = density.clone(), nodes.unbind(1)
-    carved[at] = torch.minimum(density[at], least * (iso / LEVEL))
+    silhouettes = _draw(positions, gaussians, elevation_deg, render_alpha)
+    carved = _lowered(density, iso, nodes, positions, silhouettes)
     if not (carved >= iso).any():
         logger.warning("the Gaussians are too faint to be cut to their silhouettes")
         return density.clone()
+    return carved
+
+
+@dataclass
+class Silhouettes:
+    """What cameras see of the Gaussians: coverage `alphas` [C, H, W]."""
+
+    cameras: Cameras
+    alphas: Tensor
+
+
+def silhouettes_of(
+    density: Tensor, iso: float, grid: GridSpec, gaussians: Gaussians, elevation_deg: float = 0.0
+) -> Silhouettes | None:
+    """The silhouettes to which `carve` cuts this field; None where it leaves the field as it is."""
+    nodes, positions = _around_the_inside(density, iso, grid)
+    if not len(nodes):
+        return None
+    silhouettes = _draw(positions, gaussians, elevation_deg, None)
+    if not (_lowered(density, iso, nodes, positions, silhouettes) >= iso).any():
+        logger.warning("the Gaussians are too faint to be cut to their silhouettes")
+        return None
+    return silhouettes
+
+
+def cut(density: Tensor, iso: float, grid: GridSpec, silhouettes: Silhouettes) -> Tensor:
+    """`carve` of a slab to the silhouettes of the whole, the same at all nodes but those of a cut-off first or last
+    plane, whose neighbours it does not know."""
+    nodes, positions = _around_the_inside(density, iso, grid)
+    return _lowered(density, iso, nodes, positions, silhouettes) if len(nodes) else density
+
+
+def _around_the_inside(density: Tensor, iso: float, grid: GridSpec) -> tuple[Tensor, Tensor]:
+    """Nodes inside or beside one that is [P, 3]: a surface lies between the two, both must know the coverage; and their
+    positions, float64 [P, 3]."""
+    nodes = _with_neighbours(density >= iso).nonzero()
+    return nodes, grid.to_world(nodes.double()).contiguous()
+
+
+def _draw(
+    positions: Tensor,
+    gaussians: Gaussians,
+    elevation_deg: float,
+    render_alpha: Callable[[Gaussians, Cameras], Tensor] | None,
+) -> Silhouettes:
+    """What 26 cameras around the positions see of the Gaussians."""
+    cameras = cameras_around(positions, _SIZE_PX, elevation_deg)
+    return Silhouettes(cameras, (render_alpha or draw_coverage)(gaussians, cameras).detach())
+
+
+def _lowered(density: Tensor, iso: float, nodes: Tensor, positions: Tensor, silhouettes: Silhouettes) -> Tensor:
+    """A copy with min(density, iso * least coverage / LEVEL) at `nodes`."""
+    device, cameras = density.device, silhouettes.cameras
+    alphas = silhouettes.alphas.to(device).float().contiguous()
+    matrices = (t.to(device).double().contiguous() for t in (cameras.viewmats, cameras.Ks))
+    least = least_coverage(positions, *matrices, alphas)
+    carved, at = density.clone(), nodes.unbind(1)
+    carved[at] = torch.minimum(density[at], least * (iso / LEVEL))
     return carved
 
 

@@ -66,23 +66,29 @@ def extract_surface(
     return grid.to_world(vertices.double()), faces
 
 
-def extract_mesh_by_planes(planes: Planes, grid: GridSpec, iso: float, slab_planes: int | None = None) -> Mesh:
-    """`extract_mesh` by marching cubes on a GPU, of a field that is never whole in memory.
+def extract_mesh_by_planes(
+    planes: Planes, grid: GridSpec, iso: float, slab_planes: int | None = None, on_gpu: bool = True
+) -> Mesh:
+    """`extract_mesh` by marching cubes, of a field that is never whole in memory.
 
         extract_mesh_by_planes(lambda x0, x1: extract_fields(gaussians, grid.slab(x0, x1), "cuda"), grid, iso)
 
     Args:
-        planes: (x0, x1) -> density [x1 - x0, Y, Z] at the nodes of `grid` with x from x0 to x1 - 1, on the GPU. Asked
-            for once each, in order, two or more at a time.
+        planes: (x0, x1) -> density [x1 - x0, Y, Z] at the nodes of `grid` with x from x0 to x1 - 1. Asked for once
+            each, in order, two or more at a time.
         slab_planes: about how many; None: those of 64 M nodes.
+        on_gpu: whether `planes` gives them on a GPU, where the work is then done.
     Raises:
         UserError, BackendUnavailable: as `extract_surface`.
     """
     _check_arguments(grid.shape, grid, iso)
-    vertices, faces = marching_cubes_planes(planes, grid.shape, iso, slab_planes)
+    by_planes = marching_cubes_planes if on_gpu else marching_cubes_slabs
+    vertices, faces = by_planes(planes, grid.shape, iso, slab_planes)
     if not len(faces):  # worth another walk, to say in which range a threshold would do
         ranges = [planes(*slab).aminmax() for slab in slabs(grid.shape, slab_planes)]
         raise _no_surface(min(float(low) for low, _ in ranges), max(float(high) for _, high in ranges), iso)
+    if not on_gpu:
+        return Mesh(grid.to_world(vertices), faces)
     return _to_mesh(grid.to_world(vertices.double()), faces)
 
 
@@ -152,6 +158,17 @@ def marching_cubes(density: np.ndarray, iso: float, library: str | None = None) 
         library: "mcubes" or "skimage"; None: the first that is installed. They differ in the diagonals of flat patches
             and in which of two inside corners of a face are joined where both ways are right.
     """
+    return _marching_cubes(density, iso, library)
+
+
+def _marching_cubes(
+    density: np.ndarray,
+    iso: float,
+    library: str | None = None,
+    first_x: int = 0,
+    open_ends: tuple[bool, bool] = (False, False),
+) -> tuple[np.ndarray, np.ndarray]:
+    """`marching_cubes` of the planes from `first_x` on; at an open end the surface is not closed: the field goes on."""
     triangles = TRIANGLES[library or next((name for name in TRIANGLES if find_spec(name)), "mcubes")]
     inside = density >= iso
     # Only the box around the inside, with one empty layer: closes the surface and spares empty space.
@@ -159,6 +176,10 @@ def marching_cubes(density: np.ndarray, iso: float, library: str | None = None) 
     for axis in range(3):
         occupied = np.flatnonzero(inside.any(axis=tuple(other for other in range(3) if other != axis)))
         first[axis], last[axis] = occupied[0] - 1, occupied[-1] + 1
+    if open_ends[0]:
+        first[0] = max(first[0], 0)
+    if open_ends[1]:
+        last[0] = min(last[0], len(density) - 1)
     crop = tuple(slice(max(a, 0), min(b, n - 1) + 1) for a, b, n in zip(first, last, density.shape, strict=True))
     missing = [(int(a < 0), int(b > n - 1)) for a, b, n in zip(first, last, density.shape, strict=True)]
     vertices, faces = triangles(np.pad(inside[crop], missing).astype(np.float32))
@@ -171,4 +192,43 @@ def marching_cubes(density: np.ndarray, iso: float, library: str | None = None) 
     value_b = values[tuple((below + along).T)].astype(np.float64)
     fraction = (iso - value_a) / (value_b - value_a)
     fraction = np.clip(fraction, NODE_DISTANCE, 1 - NODE_DISTANCE)
-    return below + first + along * fraction[:, None], faces.astype(np.int32)
+    below += first + (first_x, 0, 0)  # whole numbers first: a slab rounds as the whole does
+    return below + along * fraction[:, None], faces.astype(np.int32)
+
+
+def marching_cubes_slabs(
+    planes: Planes, shape: tuple[int, int, int], iso: float, slab_planes: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """`marching_cubes` of a field on the CPU that is never whole in memory: the same vertices and faces, in another
+    order. Both are empty where nothing is inside.
+
+    Args:
+        planes, shape, slab_planes: as of `marching_cubes_planes`.
+    """
+    vertices, faces, vertex_count, before = [np.zeros((0, 3))], [np.zeros((0, 3), np.int32)], 0, None
+    for x0, x1 in slabs(shape, slab_planes):
+        field = planes(x0, x1).detach().numpy()
+        if not np.isfinite(field).all():
+            raise UserError(f"density holds {int((~np.isfinite(field)).sum())} values that are not finite")
+        start = x0 if before is None else x0 - 1
+        field = field.copy() if before is None else np.concatenate([before, field])
+        before = field[-1:].copy()
+        if not (field >= iso).any():
+            continue
+        found, triangles = _marching_cubes(field, iso, first_x=start, open_ends=(x0 > 0, x1 < shape[0]))
+        vertices.append(found)
+        faces.append(triangles + vertex_count)
+        vertex_count += len(found)
+    ends = np.array([x1 - 1 for _, x1 in slabs(shape, slab_planes)[:-1]])
+    return _welded(np.concatenate(vertices), np.concatenate(faces), ends)
+
+
+def _welded(vertices: np.ndarray, faces: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One vertex for two in the same place of a plane x in `ends`, where slabs meet: they are equal bit for bit, and
+    since vertices stay away from nodes, two of one slab never are."""
+    shared = np.flatnonzero(np.isin(vertices[:, 0], ends))
+    _, first, which = np.unique(vertices[shared], axis=0, return_index=True, return_inverse=True)
+    kept_as = np.arange(len(vertices))
+    kept_as[shared] = shared[first][which.reshape(-1)]
+    kept = kept_as == np.arange(len(vertices))
+    return vertices[kept], (np.cumsum(kept) - 1)[kept_as[faces]].astype(np.int32)

@@ -16,6 +16,7 @@ from profiling import profiled
 # A gap of radius r is a leak, up to _LEAK_FACTOR * seal_voxels, where a ball of _HOLLOW_FACTOR * r fits behind it.
 _LEAK_FACTOR = 4
 _HOLLOW_FACTOR = 3
+BLUR_TRUNCATE = 3.0  # standard deviations after which the blur ends
 
 
 @profiled
@@ -25,7 +26,7 @@ def smooth_field(density: Tensor, sigma_voxels: float = 0.7) -> Tensor:
         raise UserError(f"mesh.smooth={sigma_voxels} must not be negative")
     if sigma_voxels == 0:
         return density.clone()
-    return gaussian_blur(density.detach(), sigma_voxels, (0, 1, 2), truncate=3.0)
+    return gaussian_blur(density.detach(), sigma_voxels, (0, 1, 2), BLUR_TRUNCATE)
 
 
 @profiled

@@ -180,7 +180,6 @@ def assert_one_line(code: int, stdout: str, stderr: str, *complaints: str) -> No
         (["prior.weights=unfit.safetensors"], ["unfit.safetensors: tensors do not fit"]),
         # the mesh
         (["load=good.ply", *TINY, "mesh.iso=50"], ["no surface at mesh.iso=50", "ranges from 0 to", "try mesh.iso=0."]),
-        (["load=good.ply", "mesh.resolution=4096"], ["mesh.resolution=4096", "GB of memory", "try a smaller one"]),
         # places
         (["load=good.ply", "outdir=text.png"], ["cannot write text.png"]),
         (["load=good.ply", "outdir=text.png/below"], ["cannot write text.png"]),
@@ -197,6 +196,12 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(place, call, arguments, co
     # Before the arguments, so that those may say otherwise; `--config` at the end takes no value.
     assert_one_line(*call("outdir=out", *arguments), *complaints)
     assert contents(place) == before
+
+
+def test_a_grid_beyond_the_memory_is_one_line(place, call, monkeypatch):
+    monkeypatch.setattr("memory.available_memory", lambda: 4_000_000_000)
+    complaints = ["mesh.resolution=4096", "GB of memory", "try a smaller one"]
+    assert_one_line(*call("load=good.ply", "outdir=out", "mesh.resolution=4096", "--device", "cpu"), *complaints)
 
 
 def test_a_gpu_asked_for_and_absent_is_named_with_the_build_of_torch(place, call, monkeypatch):
