@@ -113,17 +113,16 @@ def render_texture(
     device: torch.device | None = None,
 ) -> MeshRendered:
     """As `render_mesh`, from a float texture [H, W, 3] that need not lie in [0, 1]."""
-    look = _faces(uv_faces, device), _tensor(uvs, device), _tensor(texture, device), None
-    return _render(mesh, look, cameras, background, supersample, cull_backfaces, device)
-
-
-def render_vertex_colors(
-    mesh: Mesh, colors: np.ndarray, cameras: Cameras, background=(1.0, 1.0, 1.0), supersample: int = 2,
-    cull_backfaces: bool = False, device: torch.device | None = None,
-) -> MeshRendered:  # fmt: skip
-    """Draw colours [V, 3] in [0, 1], interpolated across the faces, unlit."""
-    look = _faces(mesh.faces, device), None, None, _tensor(colors, device)
-    return _render(mesh, look, cameras, background, supersample, cull_backfaces, device)
+    if supersample < 1:
+        raise ValueError(f"supersample must be at least 1, got {supersample}")
+    screen = _project(mesh.vertices, cameras, device)
+    screen[:, :, :2] *= supersample
+    size = cameras.width, cameras.height, supersample
+    look = _faces(uv_faces, device), _tensor(uvs, device), _tensor(texture, device)
+    background = _tensor(np.asarray(background, np.float32), device)
+    return MeshRendered(
+        *_loops(device).shade(screen, _faces(mesh.faces, device), *size, cull_backfaces, *look, background)
+    )
 
 
 def project_vertices(vertices: np.ndarray, cameras: Cameras) -> np.ndarray:
@@ -140,19 +139,6 @@ def _project(vertices: np.ndarray, cameras: Cameras, device: torch.device | None
     on_screen = intrinsics[:, :2, :1] * x + intrinsics[:, :2, 1:2] * y + intrinsics[:, :2, 2:] * z
     on_screen = on_screen / torch.where(z.abs() < 1e-12, 1e-12, z)
     return torch.cat([on_screen, z], dim=1).transpose(1, 2).float().contiguous()
-
-
-def _render(
-    mesh: Mesh, look: tuple, cameras: Cameras, background, supersample: int, cull: bool, device: torch.device | None
-) -> MeshRendered:
-    """`look`: corner_faces [F, 3], uvs, texture, colors, as the loops' `shade` takes them."""
-    if supersample < 1:
-        raise ValueError(f"supersample must be at least 1, got {supersample}")
-    screen = _project(mesh.vertices, cameras, device)
-    screen[:, :, :2] *= supersample
-    background = _tensor(np.asarray(background, np.float32), device)
-    size = cameras.width, cameras.height, supersample
-    return MeshRendered(*_loops(device).shade(screen, _faces(mesh.faces, device), *size, cull, *look, background))
 
 
 def _loops(device: torch.device | None) -> ModuleType:

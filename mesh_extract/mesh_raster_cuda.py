@@ -31,13 +31,13 @@ def rasterize(screen: Tensor, faces: Tensor, width: int, height: int, cull: bool
 
 
 def shade(
-    screen: Tensor, faces: Tensor, width: int, height: int, scale: int, cull: bool, corner_faces: Tensor,
-    uvs: Tensor | None, texture: Tensor | None, colors: Tensor | None, background: Tensor,
+    screen: Tensor, faces: Tensor, width: int, height: int, scale: int, cull: bool, uv_faces: Tensor, uvs: Tensor,
+    texture: Tensor, background: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """As mesh_raster_numba.shade."""
     count, device = len(screen), screen.device
     module = load_module("mesh_raster", device)
-    texture_height, texture_width = (0, 0) if texture is None else texture.shape[:2]
+    texture_height, texture_width, _ = texture.shape
     rgb = torch.empty((count, height, width, 3), device=device)
     alpha = torch.empty((count, height, width), device=device)
     depth = torch.empty((count, height, width), device=device)
@@ -47,7 +47,7 @@ def shade(
         module.launch(
             "shade_pixels", -(-pixels // _THREADS), _THREADS,
             screen[part], faces, nearest, screen.shape[1], width, height, scale, pixels,
-            corner_faces, uvs, texture, texture_width, texture_height, colors, background,
+            uv_faces, uvs, texture, texture_width, texture_height, background,
             rgb[part], alpha[part], depth[part],
         )  # fmt: skip
     return rgb, alpha, depth

@@ -16,9 +16,6 @@ from torch import Tensor
 # World units, exact in any precision. Faces that reach behind this plane are left out, not clipped: cameras stand
 # outside.
 NEAR = 2.0**-10
-_NO_UVS = np.zeros((1, 2), np.float32)
-_NO_TEXTURE = np.zeros((0, 0, 3), np.float32)
-_NO_COLORS = np.zeros((0, 3), np.float32)
 
 
 def rasterize(screen: Tensor, faces: Tensor, width: int, height: int, cull: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,20 +39,17 @@ def rasterize(screen: Tensor, faces: Tensor, width: int, height: int, cull: bool
 
 
 def shade(
-    screen: Tensor, faces: Tensor, width: int, height: int, scale: int, cull: bool, corner_faces: Tensor,
-    uvs: Tensor | None, texture: Tensor | None, colors: Tensor | None, background: Tensor,
+    screen: Tensor, faces: Tensor, width: int, height: int, scale: int, cull: bool, uv_faces: Tensor, uvs: Tensor,
+    texture: Tensor, background: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Colours, coverage and depths, as `MeshRendered` has them, of scale^2 samples a pixel.
 
     Args:
-        screen: [C, V, 3], in samples. corner_faces [F, 3] index `uvs` [T, 2], or `colors` [V, 3] without a texture.
+        screen: [C, V, 3], in samples. uv_faces [F, 3] index `uvs` [T, 2].
     """
     count = len(screen)
-    screen, faces, corner_faces, background = (t.numpy() for t in (screen, faces, corner_faces, background))
-    look = [
-        none if given is None else given.numpy()
-        for given, none in ((uvs, _NO_UVS), (texture, _NO_TEXTURE), (colors, _NO_COLORS))
-    ]
+    screen, faces = screen.numpy(), faces.numpy()
+    look = [t.numpy() for t in (uv_faces, uvs, texture, background)]
     rgb = np.empty((count, height, width, 3), np.float32)
     alpha = np.empty((count, height, width), np.float32)
     depth = np.empty((count, height, width), np.float32)
@@ -67,7 +61,7 @@ def shade(
         face_ids = np.full(inverse_depth.shape, -1, np.int32)
         _fill(screen[camera], faces, first * scale, cull, inverse_depth, face_ids)
         _shade(
-            screen[camera], faces, first * scale, inverse_depth, face_ids, scale, corner_faces, *look, background,
+            screen[camera], faces, first * scale, inverse_depth, face_ids, scale, *look,
             rgb[camera, first:last], alpha[camera, first:last], depth[camera, first:last],
         )  # fmt: skip
 
@@ -162,12 +156,10 @@ def _interpolate(screen, faces, first_row, inverse_depth, face_ids, barycentrics
 
 @njit(cache=True, nogil=True)
 def _shade(
-    screen, faces, first_row, inverse_depth, face_ids, scale, corner_faces, uvs, texture, colors, background,
-    rgb, alpha, depth,
-):  # fmt: skip
-    """Average scale² samples a pixel: bilinear texture at the uvs of `corner_faces`, or `colors` of the corners."""
+    screen, faces, first_row, inverse_depth, face_ids, scale, uv_faces, uvs, texture, background, rgb, alpha, depth
+):
+    """Average scale² samples a pixel: bilinear texture at the uvs of `uv_faces`."""
     height, width = texture.shape[0], texture.shape[1]
-    textured = height > 0
     per_sample = 1.0 / (scale * scale)
     for y in range(alpha.shape[0]):
         for x in range(alpha.shape[1]):
@@ -180,32 +172,27 @@ def _shade(
                 hits += 1
                 z += 1.0 / inverse_depth[sy, sx]
                 b0, b1, b2 = _corner_weights(screen, faces, f, sx + 0.5, first_row + sy + 0.5)
-                i, j, k = corner_faces[f, 0], corner_faces[f, 1], corner_faces[f, 2]
-                if textured:
-                    u = b0 * uvs[i, 0] + b1 * uvs[j, 0] + b2 * uvs[k, 0]
-                    v = b0 * uvs[i, 1] + b1 * uvs[j, 1] + b2 * uvs[k, 1]
-                    tx = min(max(u * width - 0.5, 0.0), width - 1.0)
-                    ty = min(max((1.0 - v) * height - 0.5, 0.0), height - 1.0)
-                    x0, y0 = int(tx), int(ty)
-                    x1, y1 = min(x0 + 1, width - 1), min(y0 + 1, height - 1)
-                    fx, fy = tx - x0, ty - y0
-                    w00, w01, w10, w11 = (1 - fx) * (1 - fy), fx * (1 - fy), (1 - fx) * fy, fx * fy
-                    red += (
-                        w00 * texture[y0, x0, 0] + w01 * texture[y0, x1, 0]
-                        + w10 * texture[y1, x0, 0] + w11 * texture[y1, x1, 0]
-                    )  # fmt: skip
-                    green += (
-                        w00 * texture[y0, x0, 1] + w01 * texture[y0, x1, 1]
-                        + w10 * texture[y1, x0, 1] + w11 * texture[y1, x1, 1]
-                    )  # fmt: skip
-                    blue += (
-                        w00 * texture[y0, x0, 2] + w01 * texture[y0, x1, 2]
-                        + w10 * texture[y1, x0, 2] + w11 * texture[y1, x1, 2]
-                    )  # fmt: skip
-                else:
-                    red += b0 * colors[i, 0] + b1 * colors[j, 0] + b2 * colors[k, 0]
-                    green += b0 * colors[i, 1] + b1 * colors[j, 1] + b2 * colors[k, 1]
-                    blue += b0 * colors[i, 2] + b1 * colors[j, 2] + b2 * colors[k, 2]
+                i, j, k = uv_faces[f, 0], uv_faces[f, 1], uv_faces[f, 2]
+                u = b0 * uvs[i, 0] + b1 * uvs[j, 0] + b2 * uvs[k, 0]
+                v = b0 * uvs[i, 1] + b1 * uvs[j, 1] + b2 * uvs[k, 1]
+                tx = min(max(u * width - 0.5, 0.0), width - 1.0)
+                ty = min(max((1.0 - v) * height - 0.5, 0.0), height - 1.0)
+                x0, y0 = int(tx), int(ty)
+                x1, y1 = min(x0 + 1, width - 1), min(y0 + 1, height - 1)
+                fx, fy = tx - x0, ty - y0
+                w00, w01, w10, w11 = (1 - fx) * (1 - fy), fx * (1 - fy), (1 - fx) * fy, fx * fy
+                red += (
+                    w00 * texture[y0, x0, 0] + w01 * texture[y0, x1, 0]
+                    + w10 * texture[y1, x0, 0] + w11 * texture[y1, x1, 0]
+                )  # fmt: skip
+                green += (
+                    w00 * texture[y0, x0, 1] + w01 * texture[y0, x1, 1]
+                    + w10 * texture[y1, x0, 1] + w11 * texture[y1, x1, 1]
+                )  # fmt: skip
+                blue += (
+                    w00 * texture[y0, x0, 2] + w01 * texture[y0, x1, 2]
+                    + w10 * texture[y1, x0, 2] + w11 * texture[y1, x1, 2]
+                )  # fmt: skip
             coverage = hits * per_sample
             rgb[y, x, 0] = red * per_sample + (1.0 - coverage) * background[0]
             rgb[y, x, 1] = green * per_sample + (1.0 - coverage) * background[1]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import trimesh
+from plain_meshes import render_plain
 from scipy.ndimage import distance_transform_edt
 
 from cameras import orbit_cameras
@@ -18,7 +19,7 @@ from mesh_extract.bake import bake_texture, paint
 from mesh_extract.cleanup import with_normals
 from mesh_extract.fill import nearest_marked, nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
-from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_mesh, render_vertex_colors
+from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_mesh
 from mesh_extract.rig import cameras_around
 from mesh_extract.uv import unwrap
 
@@ -136,12 +137,13 @@ def test_what_is_hidden_gets_nothing_from_what_hides_it():
     """A small red ball in front of a large green one: no red on the green one's shadowed side."""
     large, small = ball(0.5), ball(0.15, center=(0.0, 0.0, 0.75))
     mesh = both(large, small)
-    colors = np.zeros((len(mesh.vertices), 3), np.float32)
-    colors[: len(large.vertices), 1] = colors[len(large.vertices) :, 0] = 1.0
-    cameras = cameras_around(mesh.vertices, 96)
-    drawn = render_vertex_colors(mesh, colors, cameras, supersample=1)
-    depth = rasterize_mesh(mesh, cameras).depth
-    views = surface_views(cameras, drawn.rgb.numpy(), depth > 0, depth)
+
+    def colors_of(points):
+        red = np.linalg.norm(points - [0.0, 0.0, 0.75], axis=-1) < 0.2
+        return np.stack([red, ~red, np.zeros_like(red)], axis=-1).astype(np.float32)
+
+    colors = colors_of(mesh.vertices)
+    views = exact_views(mesh, cameras_around(mesh.vertices, 96), colors_of)
     points = torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.vertex_normals)
     seen, weights = (found.numpy() for found in backproject(*points, views, 3.0))
     expected = np.where(weights[:, None] > 0, colors, 0.0)
@@ -230,8 +232,7 @@ def test_no_rim_from_the_source_pictures_background():
     """A dark source, white outside its outline, its alpha a little too wide: the white must not reach the texture."""
     mesh, gaussians = ball(), shell_of_gaussians(lambda d: np.full((1, 3), 0.1))
     camera = orbit_cameras([0.0], [0.0], width=256, height=256)
-    alpha = render_vertex_colors(ball(0.605), np.zeros((642, 3)), camera).alpha[0]
-    solid = render_vertex_colors(ball(0.595), np.zeros((642, 3)), camera).alpha[0]
+    alpha, solid = (render_plain(ball(radius), camera).alpha[0] for radius in (0.605, 0.595))
     rgba = torch.cat([(0.1 * solid + 1.0 * (1 - solid))[..., None].expand(-1, -1, 3), alpha[..., None]], dim=-1)
     assert (bake_texture(mesh, gaussians, SMALL, (rgba, camera)).texture / 255.0).max() < 0.13
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from plain_meshes import render_plain
 
 from errors import UserError
 from evaluation.metrics import alpha_iou
 from evaluation.objects import NOVEL_AZIMUTHS_DEG, held_out, load_truth, render_truth, save_truth, true_surface
-from mesh_extract.mesh_raster import render_vertex_colors
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_true_surface_has_the_outlines_of_the_true_pictures(truth, index):
     item = held_out(truth, index)
     mesh, parts = true_surface(item, resolution=96)
     assert mesh.is_closed() and mesh.volume > 0 and parts >= 1
-    drawn = render_vertex_colors(mesh, np.full(mesh.vertices.shape, 0.5), item.cameras)
+    drawn = render_plain(mesh, item.cameras)
     outlines = alpha_iou(drawn.alpha, item.alpha)
     assert float(outlines.min()) > 0.95, outlines
     # Not just a symmetric object: seen from elsewhere it does not fit.

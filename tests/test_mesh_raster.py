@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import trimesh
+from plain_meshes import render_plain
 
 from cameras import Cameras, orbit_cameras
 from mesh_extract import mesh_raster_cuda
@@ -17,7 +18,6 @@ from mesh_extract.mesh_raster import (
     rasterize_uvs,
     render_mesh,
     render_texture,
-    render_vertex_colors,
 )
 from mesh_extract.textured import TexturedMesh
 
@@ -39,6 +39,10 @@ def quad(half: float = 1.0) -> tuple[Mesh, np.ndarray, np.ndarray]:
     corners = np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]], np.float32) * np.float32(half)
     faces = np.array([[0, 1, 2], [0, 2, 3]])
     return Mesh(corners, faces), np.array([[0, 0], [1, 0], [1, 1], [0, 1]], np.float32), faces.astype(np.int32)
+
+
+def noise_picture(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(0).random((height, width, 3)).astype(np.float32)
 
 
 def brute_force(mesh: Mesh, cameras: Cameras) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -127,7 +131,7 @@ def test_depth_and_outline_of_a_ball():
     assert np.abs(middle - (2.0 - radius)).max() < 2e-3  # half a pixel off the axis and a facet's sag
     # A ball's outline is a circle of half angle asin(r / d) around the axis.
     radius_px = float(cameras.Ks[0, 0, 0]) * math.tan(math.asin(radius / 2.0))
-    rendered = render_vertex_colors(icosphere(5, radius), np.ones((10242, 3)), cameras, supersample=3)
+    rendered = render_plain(icosphere(5, radius), cameras, supersample=3)
     area_px = rendered.alpha.sum(dim=(1, 2)).numpy()
     assert np.allclose(area_px, math.pi * radius_px**2, rtol=3e-3)  # measured 1.5e-3
 
@@ -157,7 +161,7 @@ def test_threads_do_not_change_a_bit(monkeypatch):
     for threads in (1, 2, 7):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         raster = rasterize_mesh(mesh, cameras)
-        rendered = render_vertex_colors(mesh, mesh.vertices, cameras)
+        rendered = render_texture(mesh, mesh.vertices[:, :2], mesh.faces, noise_picture(9, 13), cameras)
         arrays = (raster.face_ids, raster.barycentrics, raster.depth, *(t.numpy() for t in rendered))
         results.append(b"".join(array.tobytes() for array in arrays))
     assert results[0] == results[1] == results[2]
@@ -197,8 +201,7 @@ def test_one_texel_textures_are_textures():
 def test_coverage_background_and_depth_compose():
     ball, cameras = icosphere(3), orbit_cameras([10.0], [0.0], width=48, height=48)
     color = np.array([0.2, 0.4, 0.6])
-    colors = np.broadcast_to(color, ball.vertices.shape)
-    rendered = render_vertex_colors(ball, colors, cameras, background=(1.0, 0.0, 0.5), supersample=4)
+    rendered = render_plain(ball, cameras, color, background=(1.0, 0.0, 0.5), supersample=4)
     alpha = rendered.alpha[..., None].numpy()
     assert np.abs(rendered.rgb.numpy() - (alpha * color + (1 - alpha) * (1.0, 0.0, 0.5))).max() < 1e-6
     assert set(np.unique(rendered.alpha.numpy() * 16).tolist()) <= set(range(17))
@@ -220,7 +223,7 @@ def test_odd_meshes_do_not_crash():
     raster = rasterize_mesh(odd, cameras)  # sound, at the camera, behind it, not a number, far out of the picture
     assert set(np.unique(raster.face_ids).tolist()) <= {-1, 0, 4} and (raster.face_ids == 0).sum() > 5
     with pytest.raises(ValueError, match="supersample"):
-        render_vertex_colors(point, point.vertices, cameras, supersample=0)
+        render_plain(point, cameras, supersample=0)
 
 
 def as_arrays(found) -> list[np.ndarray]:
@@ -240,11 +243,20 @@ def drawn_everything(device: torch.device | None) -> list:
     for mesh in (soup(300), icosphere(4)):
         results += [rasterize_mesh(mesh, cameras, cull, device) for cull in (False, True)]
         results += [
-            render_vertex_colors(mesh, mesh.vertices, cameras, (0.3, 0.4, 0.5), supersample, device=device)
+            render_texture(
+                mesh,
+                mesh.vertices[:, :2],
+                mesh.faces,
+                noise_picture(9, 13),
+                cameras,
+                (0.3, 0.4, 0.5),
+                supersample,
+                device=device,
+            )  # fmt: skip
             for supersample in (1, 3)
         ]
     mesh, uvs, uv_faces = quad(0.8)
-    picture = np.random.default_rng(0).integers(0, 256, (9, 13, 3)).astype(np.uint8)
+    picture = (255 * noise_picture(9, 13)).astype(np.uint8)
     results.append(render_mesh(TexturedMesh(mesh, uvs, uv_faces, picture), cameras, device=device))
     results.append(rasterize_uvs(uvs, uv_faces, 77, device))
     return results

@@ -133,17 +133,16 @@ extern "C" __global__ void interpolate_faces(
 }
 
 // One thread a pixel of the result: the mean of its scale^2 samples over the background. A sample shows the texture,
-// bilinear, at the uvs of `corner_faces`, or, without a texture, the colours of its corners.
+// bilinear, at the uvs of `uv_faces`.
 extern "C" __global__ void shade_pixels(
     const float* __restrict__ screen,  // [C, V, 3], in samples
     const int* __restrict__ faces,
     const unsigned long long* __restrict__ nearest,  // [C, H scale, W scale]
     int vertex_count, int width, int height, int scale, long long pixel_count,
-    const int* __restrict__ corner_faces,  // [F, 3] indices into uvs, or into colors
-    const float* __restrict__ uvs,         // [T, 2], v up
-    const float* __restrict__ texture,     // [texture_height, texture_width, 3]; null: colors
+    const int* __restrict__ uv_faces,   // [F, 3] indices into uvs
+    const float* __restrict__ uvs,      // [T, 2], v up
+    const float* __restrict__ texture,  // [texture_height, texture_width, 3]
     int texture_width, int texture_height,
-    const float* __restrict__ colors,      // [V, 3]
     const float* __restrict__ background,  // [3]
     float* __restrict__ rgb, float* __restrict__ alpha, float* __restrict__ depth)  // [C, H, W (, 3)] out
 {
@@ -165,27 +164,21 @@ extern "C" __global__ void shade_pixels(
         ++hits;
         z = z + Exact(1.0) / Exact(key_inverse_depth(key));
         const Weights b = corner_weights(screen, faces + 3ll * face, column + 0.5, row + 0.5);
-        const int i = corner_faces[3 * face], j = corner_faces[3 * face + 1], k = corner_faces[3 * face + 2];
-        if (texture != nullptr) {
-            const Exact u = b.b0 * uvs[2 * i] + b.b1 * uvs[2 * j] + b.b2 * uvs[2 * k];
-            const Exact v = b.b0 * uvs[2 * i + 1] + b.b1 * uvs[2 * j + 1] + b.b2 * uvs[2 * k + 1];
-            const Exact across = u * texture_width - 0.5, down = (Exact(1.0) - v) * texture_height - 0.5;
-            const Exact tx = fmin(fmax(across.value, 0.0), texture_width - 1.0);
-            const Exact ty = fmin(fmax(down.value, 0.0), texture_height - 1.0);
-            const int x0 = static_cast<int>(tx.value), y0 = static_cast<int>(ty.value);
-            const int x1 = min(x0 + 1, texture_width - 1), y1 = min(y0 + 1, texture_height - 1);
-            const Exact fx = tx - x0, fy = ty - y0, gx = Exact(1.0) - fx, gy = Exact(1.0) - fy;
-            const Exact w00 = gx * gy, w01 = fx * gy, w10 = gx * fy, w11 = fx * fy;
-            const float* upper = texture + 3 * static_cast<long long>(y0) * texture_width;
-            const float* lower = texture + 3 * static_cast<long long>(y1) * texture_width;
-            for (int channel = 0; channel < 3; ++channel)
-                sum[channel] = sum[channel] + (w00 * upper[3 * x0 + channel] + w01 * upper[3 * x1 + channel]
-                                               + w10 * lower[3 * x0 + channel] + w11 * lower[3 * x1 + channel]);
-        } else {
-            for (int channel = 0; channel < 3; ++channel)
-                sum[channel] = sum[channel] + (b.b0 * colors[3 * i + channel] + b.b1 * colors[3 * j + channel]
-                                               + b.b2 * colors[3 * k + channel]);
-        }
+        const int i = uv_faces[3 * face], j = uv_faces[3 * face + 1], k = uv_faces[3 * face + 2];
+        const Exact u = b.b0 * uvs[2 * i] + b.b1 * uvs[2 * j] + b.b2 * uvs[2 * k];
+        const Exact v = b.b0 * uvs[2 * i + 1] + b.b1 * uvs[2 * j + 1] + b.b2 * uvs[2 * k + 1];
+        const Exact across = u * texture_width - 0.5, down = (Exact(1.0) - v) * texture_height - 0.5;
+        const Exact tx = fmin(fmax(across.value, 0.0), texture_width - 1.0);
+        const Exact ty = fmin(fmax(down.value, 0.0), texture_height - 1.0);
+        const int x0 = static_cast<int>(tx.value), y0 = static_cast<int>(ty.value);
+        const int x1 = min(x0 + 1, texture_width - 1), y1 = min(y0 + 1, texture_height - 1);
+        const Exact fx = tx - x0, fy = ty - y0, gx = Exact(1.0) - fx, gy = Exact(1.0) - fy;
+        const Exact w00 = gx * gy, w01 = fx * gy, w10 = gx * fy, w11 = fx * fy;
+        const float* upper = texture + 3 * static_cast<long long>(y0) * texture_width;
+        const float* lower = texture + 3 * static_cast<long long>(y1) * texture_width;
+        for (int channel = 0; channel < 3; ++channel)
+            sum[channel] = sum[channel] + (w00 * upper[3 * x0 + channel] + w01 * upper[3 * x1 + channel]
+                                           + w10 * lower[3 * x0 + channel] + w11 * lower[3 * x1 + channel]);
     }
     const Exact per_sample = 1.0 / (scale * scale);
     const Exact coverage = Exact(hits) * per_sample;
