@@ -48,8 +48,3 @@ class Rendered:
     depth: Tensor
     means2d: Tensor
     radii: Tensor
-
-    def normalised_depth(self, eps: float = 1e-6) -> Tensor:
-        """Expected depth of what was hit, depth / alpha [C, H, W]; 0 where alpha <= eps."""
-        hit = self.alpha > eps
-        return (self.depth / self.alpha.where(hit, self.alpha.new_ones(()))).where(hit, self.depth.new_zeros(()))
