@@ -280,9 +280,13 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
     """
     layers = [OmegaConf.structured(Config)]
     try:
+        given = [_read_override(text) for text in overrides]
         if path is not None:
             layers.append(_read_yaml(Path(path)))
-        layers.extend(_read_override(text) for text in overrides)
+            for key in OmegaConf.missing_keys(layers[-1]):  # `key: ???`, which a merge would pass over
+                if not any(OmegaConf.select(layer, key) for layer in given):
+                    raise UserError(f"--config {path} needs {key}=: give it on the command line")
+        layers.extend(given)
         return OmegaConf.to_object(OmegaConf.merge(*layers))
     except OmegaConfBaseException as error:
         raise UserError(_explain(error)) from error

@@ -18,7 +18,7 @@ One picture in, a textured 3D asset out.
 
   python main.py                                        the sample picture
   python main.py input=cat.png save_path=cat            your picture: with an alpha channel, or on a plain background
-  python main.py --config configs/mesh.yaml load=cat_gaussians.ply save_path=cat      the mesh stage alone
+  python main.py --config configs/mesh.yaml load=outputs/cat/cat_gaussians.ply      the mesh stage alone
 """
 
 
@@ -27,6 +27,15 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:
         raise UserError(f"{message}; see --help")
+
+
+class _Once(argparse.Action):
+    """A flag that may not be given twice: of two files, which one wins should not be a guess."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option_string} is given twice: {getattr(namespace, self.dest)} and {values}; expected one file")
+        setattr(namespace, self.dest, values)
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -38,7 +47,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of keys, such as configs/image.yaml")
+    parser.add_argument("--config", type=Path, metavar="FILE", action=_Once, help="a YAML file of keys, such as configs/image.yaml")
     parser.add_argument("--backend", metavar="NAME", help="how the density field is computed; wins over mesh.backend=")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where everything runs")
     parser.add_argument("--quiet", action="store_true", help="log warnings only, no progress bar")

@@ -18,6 +18,7 @@ from picture_io import load_picture
 
 logger = logging.getLogger(__name__)
 
+FEW_PIXELS = 32  # along an object's longer side: a quarter of what the embedded prior sees
 SPECK_SHARE = 0.005  # parts of the object below this share of the largest part's area are specks, and go
 OPAQUE_ALPHA = 250  # an alpha channel nowhere below this says nothing: the picture counts as opaque
 CUTOUT_SIDE = 1024  # longer side at which backgrounds are removed: half a second at most
@@ -103,6 +104,9 @@ def prepare_image(path: Path | str, config: PrepareConfig, size: int = 256) -> P
         source = "cut out" if opaque else "alpha channel"
         keep, box = _find_object(rgba[..., 3])
         warnings.extend(_doubts(keep, opaque))
+        wide, high = box[2] - box[0], box[3] - box[1]
+        if max(wide, high) < FEW_PIXELS:
+            warnings.append(f"the object is only {wide} x {high} pixels: little can be made of it")
         layers = _premultiplied(rgba) * keep[..., None]
         border, beyond = config.border, True
     for line in warnings:

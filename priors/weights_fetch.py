@@ -33,7 +33,7 @@ def fetch(repository: Repository, folder: Path | None = None, check: bool = Fals
             is not what the hub or the registry says.
     """
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalEntryNotFoundError
 
     place = {} if folder is None else {"local_dir": str(folder)}
     if not check:
@@ -57,8 +57,8 @@ def fetch(repository: Repository, folder: Path | None = None, check: bool = Fals
                 **place,
             )
         )
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+    except (HfHubHTTPError, HTTPError, LocalEntryNotFoundError, OSError) as error:  # HTTPError: the hub is not reached
+        reason = " ".join(str(error).split()).removesuffix("For more information check:").strip()[:200]
         raise UserError(f"{_what(repository)} cannot be fetched: {reason}; {_advice(repository)}") from error
     for file in wanted:
         verify(root / file.path, file, repository, with_hash=check)

@@ -1,7 +1,7 @@
 """Time the mesh stage, from Gaussians to a textured mesh and its previews, on each device, after comparing the results.
 
     python scripts/bench_mesh.py                                 # 20,000 Gaussians on a shell, the defaults
-    python scripts/bench_mesh.py cat_gaussians.ply --devices cuda mesh.resolution=256
+    python scripts/bench_mesh.py outputs/cat/cat_gaussians.ply --devices cuda mesh.resolution=256
 
 Rows that begin with a space are functions within the stage above them. Medians, after one run that warms up. Results
 that differ between the devices are not timed, and the exit status is 1.

@@ -1,7 +1,7 @@
 """Run every backend of the density field that is there on the same Gaussians, and draw what comes out.
 
     python scripts/compare_backends.py                                     # 20,000 Gaussians on a shell
-    python scripts/compare_backends.py cat_gaussians.ply --resolution 192
+    python scripts/compare_backends.py outputs/cat/cat_gaussians.ply --resolution 192
     python scripts/compare_backends.py --backends cpu numba --sizes 64 128 --no-whole-runs
 
 Time, error against float64 and mesh of each backend on one grid; time on ever finer grids, in slabs where a field is

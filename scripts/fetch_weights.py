@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare files that are there already with the hub, too")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every request
+    for client in ("httpx", "httpx2"):  # a line for every request
+        logging.getLogger(client).setLevel(logging.WARNING)
     if not options.names:
         for repository in REPOSITORIES.values():
             revision = repository.revision[:8]

@@ -10,7 +10,16 @@ CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_config_loads(path):
-    assert isinstance(load_config(path), Config)
+    given = ["load=a.ply"] if path.name == "mesh.yaml" else []
+    assert isinstance(load_config(path, given), Config)
+
+
+def test_what_a_file_leaves_to_the_command_line_must_be_given(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("load: ???\nmesh: {resolution: 64}\n")
+    with pytest.raises(UserError, match=r"c\.yaml needs load=: give it on the command line"):
+        load_config(path, ["mesh.resolution=32"])
+    assert load_config(path, ["load=a.ply"]).load == "a.ply"
 
 
 def test_an_override_wins_over_the_file_and_the_file_over_the_default(tmp_path):

@@ -452,3 +452,8 @@ def test_the_field_alone_runs_on_the_gpu(cuda, place, call):
     record = json.loads((place / "out" / "good" / "run.json").read_text())
     assert record["mesh"]["backend"] == record["ran_on"]["density field"] == "cuda"
     assert record["ran_on"]["rasteriser"] == record["ran_on"]["texture"] == "cpu"
+
+
+def test_two_config_files_are_refused(capsys):
+    assert main.main(["--config", "configs/image.yaml", "--config", "configs/mesh.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("error: --config is given twice: configs/image.yaml and configs/mesh.yaml")

@@ -188,6 +188,16 @@ def test_doubtful_masks_are_reported(tmp_path, caplog, rows, columns, message):
     assert len(prepared.warnings) == 1 and message in prepared.warnings[0] and message in caplog.text
 
 
+def test_an_object_of_a_few_pixels_is_reported(tmp_path):
+    samples = np.zeros((64, 64, 4), np.uint8)
+    samples[20:51, 20:30] = 255
+    assert prepare_image(save(tmp_path, samples), AUTO, 32).warnings == (
+        "the object is only 10 x 31 pixels: little can be made of it",
+    )
+    samples[20:52, 20:30] = 255
+    assert prepare_image(save(tmp_path, samples), AUTO, 32).warnings == ()
+
+
 # ------------------------------------------------------------------------------------------ background removal
 
 

@@ -351,3 +351,17 @@ def test_the_script_lists_fetches_and_refuses(monkeypatch, tmp_path, capsys):
     assert fetch_weights.main(["sv3d"]) == 2
     assert "NAME='sv3d' is unknown; choose from stable-zero123" in capsys.readouterr().err
     assert weights_fetch.fetch is fetch
+
+
+def test_a_hub_that_is_not_reached_is_one_line(monkeypatch, tmp_path):
+    from huggingface_hub.errors import HTTPError
+
+    hub = Hub(monkeypatch, listing())
+
+    def unreached(*args, **options):
+        raise HTTPError("[Errno -2] Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: SimpleNamespace(model_info=unreached))
+    with pytest.raises(UserError, match="cannot be fetched: .*Name or service not known; fetch it with"):
+        fetch(STABLE, tmp_path / "w")
+    assert not hub.downloads
