@@ -34,7 +34,8 @@ class _Once(argparse.Action):
 
     def __call__(self, parser, namespace, values, option_string=None):
         if getattr(namespace, self.dest) is not None:
-            parser.error(f"{option_string} is given twice: {getattr(namespace, self.dest)} and {values}; expected one file")
+            given = f"{getattr(namespace, self.dest)} and {values}"
+            parser.error(f"{option_string} is given twice: {given}; expected one file")
         setattr(namespace, self.dest, values)
 
 
@@ -47,7 +48,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", action=_Once, help="a YAML file of keys, such as configs/image.yaml")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", action=_Once, help="a YAML file of keys, such as configs/image.yaml"
+    )
     parser.add_argument("--backend", metavar="NAME", help="how the density field is computed; wins over mesh.backend=")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where everything runs")
     parser.add_argument("--quiet", action="store_true", help="log warnings only, no progress bar")

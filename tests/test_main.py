@@ -456,4 +456,5 @@ def test_the_field_alone_runs_on_the_gpu(cuda, place, call):
 
 def test_two_config_files_are_refused(capsys):
     assert main.main(["--config", "configs/image.yaml", "--config", "configs/mesh.yaml"]) == 2
-    assert capsys.readouterr().err.startswith("error: --config is given twice: configs/image.yaml and configs/mesh.yaml")
+    expected = "error: --config is given twice: configs/image.yaml and configs/mesh.yaml"
+    assert capsys.readouterr().err.startswith(expected)
