@@ -62,7 +62,7 @@ SAMPLE_ELEVATION_DEG = 10.0  # from which it was taken
 _LONGEST_NAME = 40  # of a run that is named by its prompt, characters
 _BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
 _MOST_BYTES_ON_GPU = 10e9  # that a whole field takes there, however much is free: 512^3, so that slabs begin beyond
-_MESH_BYTES_A_NODE = 1100  # of the grid's sides, to clean the surface: 2 faces a node, 550 bytes a face, at 448^3
+_MESH_BYTES_A_NODE = 1100  # of the grid's sides, to clean the surface: measured 1 to 2 faces a node, 560 bytes a face
 _IMPORTED_LATE = ("fast_simplification", "trimesh.exchange.gltf", "scipy.ndimage")  # by the last stages
 
 __all__ = ["choose_device", "fit_stage", "make_prior", "mesh_stage", "run", "run_folder", "source_elevation", "surface"]

@@ -99,7 +99,7 @@ class SlabField:
         """Density [x1 - x0, Y, Z] of the planes x0 to x1 - 1."""
         start, stop = max(x0 - self.margin, 0), min(x1 + self.margin, self.grid.shape[0])
         slab = self.grid.slab(start, stop)
-        density = extract_fields(self.gaussians, slab, self.backend)
+        density = extract_fields(self.gaussians, slab, self.backend).detach()
         if self.smooth:
             density = smooth_field(density, self.smooth)
         if self.silhouettes is not None:
