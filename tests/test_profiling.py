@@ -9,6 +9,7 @@ from profiling import marked, profiled, set_scope
 
 @pytest.fixture
 def scope():
+    set_scope("stage")  # a run of the app in this process may have left another
     yield set_scope
     set_scope("stage")
 
