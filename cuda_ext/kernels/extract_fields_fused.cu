@@ -3,27 +3,40 @@
 // Gaussians of them; the tiled kernels of extract_fields.cu do the same in a small share of them.
 // Reference: mesh_extract/fields_loops.py.
 
-extern "C" __global__ void __launch_bounds__(256) extract_fields_fused(
+constexpr int kBlock = 256;  // threads
+constexpr int kChunk = 256;  // boxes in shared memory at a time: 8 KiB
+
+extern "C" __global__ void __launch_bounds__(kBlock) extract_fields_fused(
     const float4* __restrict__ boxes,    // [count, 2] centre, half extents, negative where it contributes nowhere
     const float4* __restrict__ records,  // [count, 3] l0 l1 l2 l3, l4 l5 log2-opacity -, what rounding the centre left
     int count, int first_x, int size_x, int size_y, int size_z,
     float* __restrict__ density) {  // [size_x, size_y, size_z] out
-  const long long node = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-  if (node >= (long long)size_x * size_y * size_z) return;
+  // All threads walk all boxes: a block reads them from memory once, not every thread.
+  __shared__ float4 staged[2 * kChunk];
+  const long long node = blockIdx.x * (long long)kBlock + threadIdx.x;
+  const bool inside = node < (long long)size_x * size_y * size_z;
   const long long row = node / size_z;
   const float x = first_x + (int)(row / size_y), y = (int)(row % size_y), z = (int)(node % size_z);
   float sum = 0.0f;
-  for (int i = 0; i < count; ++i) {
-    const float4 centre = boxes[2ll * i], half = boxes[2ll * i + 1];
-    if (fabsf(x - centre.x) <= half.x & fabsf(y - centre.y) <= half.y & fabsf(z - centre.z) <= half.z) {
-      const float4 a = records[3ll * i], b = records[3ll * i + 1], rest = records[3ll * i + 2];
-      // The whole part first, which is exact: far from node 0 a mean is worth more digits than a float holds.
-      const float dx = x - rintf(centre.x) - rest.x, dy = y - rintf(centre.y) - rest.y;
-      const float dz = z - rintf(centre.z) - rest.z;
-      const float u = a.x * dx, v = a.y * dx + a.z * dy, w = a.w * dx + b.x * dy + b.y * dz;
-      const float value = exp2f(b.z - (u * u + v * v + w * w));
-      if (value >= CUTOFF) sum += value;
+  for (int first = 0; first < count; first += kChunk) {
+    const int here = min(kChunk, count - first);
+    __syncthreads();
+    for (int k = threadIdx.x; k < 2 * here; k += kBlock) staged[k] = boxes[2ll * first + k];
+    __syncthreads();
+#pragma unroll 8
+    for (int k = 0; k < here; ++k) {
+      const float4 centre = staged[2 * k], half = staged[2 * k + 1];
+      if (fabsf(x - centre.x) <= half.x & fabsf(y - centre.y) <= half.y & fabsf(z - centre.z) <= half.z) {
+        const long long i = first + k;
+        const float4 a = records[3 * i], b = records[3 * i + 1], rest = records[3 * i + 2];
+        // The whole part first, which is exact: far from node 0 a mean is worth more digits than a float holds.
+        const float dx = x - rintf(centre.x) - rest.x, dy = y - rintf(centre.y) - rest.y;
+        const float dz = z - rintf(centre.z) - rest.z;
+        const float u = a.x * dx, v = a.y * dx + a.z * dy, w = a.w * dx + b.x * dy + b.y * dz;
+        const float value = exp2f(b.z - (u * u + v * v + w * w));
+        if (value >= CUTOFF) sum += value;
+      }
     }
   }
-  density[node] = sum;
+  if (inside) density[node] = sum;
 }
