@@ -1,4 +1,4 @@
-"""Stands for the kernels of fit_step.cu on the CPU, in torch, so that the host's side can be tested without a GPU."""
+"""Stands for the kernels of fit_step.cu, in torch: the host's side without a GPU, the kernels beside it on one."""
 
 import math
 
@@ -62,13 +62,14 @@ class FitStepDouble:
         (ages, centre_pulls, radii, rgb_weights, views, half_width, half_height, total, seen,
          means_rate, fall, means_steps, quats_rate, scales_rate, logits_rate, colours_rate,
          entropy, largest, log_ratio) = rest[20:]  # fmt: skip
-        good = torch.ones(count, dtype=torch.bool)
+        good = torch.ones_like(parameters[3][0], dtype=torch.bool)
         for value, pull, _, _ in parameters:
             good &= value.reshape(count, -1).isfinite().all(1) & pull.reshape(count, -1).isfinite().all(1)
         logits = parameters[3][0]
         state[self.place("DROPPED")] += int((~good & (logits != -math.inf)).sum())
         logits[~good] = -math.inf
-        pulls = centre_pulls / rgb_weights.clamp_min(1e-6)[:, None, None] * torch.tensor([half_width, half_height])
+        half = centre_pulls.new_tensor([half_width, half_height])
+        pulls = centre_pulls / rgb_weights.clamp_min(1e-6)[:, None, None] * half
         norms = torch.where(radii > 0, pulls.norm(dim=-1), 0.0)
         total += torch.where(good, torch.nan_to_num(norms, posinf=0.0).sum(0), 0.0)
         seen += torch.where(good, (radii > 0).sum(0).float(), 0.0)

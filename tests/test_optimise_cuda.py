@@ -111,38 +111,39 @@ def assert_same_steps(watched: SplatOptimiser, fused: SplatOptimiser, shown_watc
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     rates = watched._rates() | {"means": watched.config.lr_means}  # the largest, at first
     for name, value in watched.gaussians.tensors().items():
-        apart = (getattr(fused.gaussians, name).cpu() - value).abs()
+        apart = (getattr(fused.gaussians, name) - value.to(fused.gaussians.means.device)).abs()
         # In a step both move by the rate at most, in opposite directions at worst; rounding comes on top.
         if apart.numel():
             assert apart.max() <= 2 * STEPS * rates.get(name, 0.0) + 1e-4, name
         # The gradients of quats of round Gaussians are nothing but rounding.
         if name != "quats":
             assert_mostly(apart <= 1e-4, name)  # on the CPU none is 5e-5 apart
-    total, expected = fused.statistics.total.cpu(), watched.statistics.total
+    total, expected = fused.statistics.total.cpu(), watched.statistics.total.cpu()
     assert_mostly(torch.isclose(total, expected, rtol=1e-2, atol=1e-3), "pulls")
-    assert_mostly(fused.statistics.seen.cpu() == watched.statistics.seen, "seen")
-    assert torch.equal(fused.adam.ages.cpu(), watched.adam.ages)
+    assert_mostly(fused.statistics.seen.cpu() == watched.statistics.seen.cpu(), "seen")
+    assert torch.equal(fused.adam.ages.cpu(), watched.adam.ages.cpu())
 
 
 def assert_same_gradients(watched: SplatOptimiser, fused: SplatOptimiser) -> None:
     """After one step: Adam's moments are the gradients and their squares, times constants."""
     rates = watched._rates()
     for name, expected in watched.adam.first.items():
+        expected = expected.cpu()
         if not rates.get(name):  # nothing is asked for
             assert not expected.any() and not fused.adam.first[name].any(), name
             continue
         # Those of quats measure the same as those of log_scales, a change of shape, and may be all rounding.
-        largest = watched.adam.first["log_scales" if name == "quats" else name].abs().max()
+        largest = watched.adam.first["log_scales" if name == "quats" else name].abs().max().cpu()
         assert largest > 0, name
         # 1e-6 of the largest is what the CPU's and the GPU's rasterisers differ by; the sign of one pixel's error,
         # where it is 0 but for rounding, is a gradient of its own under the l1 loss.
         apart = (fused.adam.first[name].cpu() - expected).abs().max()
         assert apart <= 2e-3 * largest, f"{name}: {apart / largest:.1e} of the largest"
-        root, expected_root = fused.adam.second[name].cpu().sqrt(), watched.adam.second[name].sqrt()
+        root, expected_root = fused.adam.second[name].cpu().sqrt(), watched.adam.second[name].cpu().sqrt()
         share1, share2 = 1 - watched.adam.betas[0], (1 - watched.adam.betas[1]) ** 0.5
         assert (root - expected_root).abs().max() <= 2e-3 * largest * share2 / share1, name
-    torch.testing.assert_close(fused.statistics.total.cpu(), watched.statistics.total, rtol=1e-2, atol=1e-3)
-    assert torch.equal(fused.statistics.seen.cpu(), watched.statistics.seen)
+    torch.testing.assert_close(fused.statistics.total.cpu(), watched.statistics.total.cpu(), rtol=1e-2, atol=1e-3)
+    assert torch.equal(fused.statistics.seen.cpu(), watched.statistics.seen.cpu())
 
 
 def assert_mostly(holds: torch.Tensor, what: str) -> None:
@@ -304,12 +305,30 @@ def test_what_cannot_be_recorded_runs_plainly_after_one_warning(pictures, fused,
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES)
-def test_the_kernels_take_the_same_steps_as_the_cpu(pictures, cuda, case):
+def test_the_kernels_take_the_same_steps_as_their_double(pictures, cuda, monkeypatch, case):
+    """With one rasteriser for both, so that nothing but the kernels differs."""
     config, with_reference, with_coverage = CASES[case]
     targets, reference = pictures
     shown = targets if with_coverage else without_coverage(targets), reference if with_reference else None
     on_gpu = [shown_on(cuda, views) for views in shown]
-    assert_same_steps(optimiser(pictures, config), optimiser(pictures, config, cuda), shown, on_gpu)
+    kernels = optimiser(pictures, config, cuda)
+    monkeypatch.setattr(optimise_cuda, "load_module", FitStepDouble)
+    double = optimiser(pictures, replace(config, graphs=False), cuda)
+    assert_same_steps(double, kernels, on_gpu, on_gpu)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_on_a_gpu_has_the_gradients_of_the_cpus(pictures, cuda, case):
+    """One step: from the second on, Adam makes whole steps of what is rounding alone, and the two part ways."""
+    config, with_reference, with_coverage = CASES[case]
+    targets, reference = pictures
+    shown = targets if with_coverage else without_coverage(targets), reference if with_reference else None
+    watched, made = optimiser(pictures, config), optimiser(pictures, config, cuda)
+    expected = losses_of(watched, *shown, 1, sharpen=True)
+    found = losses_of(made, *(shown_on(cuda, views) for views in shown), 1, sharpen=True)
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert_same_gradients(watched, made)
 
 
 @pytest.mark.gpu
