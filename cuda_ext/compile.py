@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from cuda_ext.core import import_cuda_core
 from errors import BackendUnavailable, UserError
 from files import whole_file
 from runtime_env import cache_directory
@@ -98,8 +99,8 @@ def _packaged_compiler() -> str | None:
 
 def _require_bindings() -> None:
     try:
-        import cuda.bindings
-        import cuda.core  # noqa: F401  (asked for here, so that the message names it)
+        import_cuda_core()
+        import cuda.bindings  # noqa: F401  (asked for here, so that the message names it)
     except ImportError as error:
         raise BackendUnavailable(
             f"CUDA kernels need cuda-core and cuda-bindings ({error}): pip install cuda-core cuda-bindings"
@@ -185,16 +186,15 @@ def _compile(name: str, source: str, architecture: int, macros: Mapping[str, str
     if architecture not in supported_architectures():
         known = ", ".join(map(str, supported_architectures()))
         raise BackendUnavailable(f"NVRTC {compiler_version()} compiles for {known}, not for sm_{architecture}")
-    from cuda.core import Program, ProgramOptions
-
+    core = import_cuda_core()
     started_s = time.perf_counter()
-    options = ProgramOptions(
+    options = core.ProgramOptions(
         name=f"{name}.cu",
         arch=f"sm_{architecture}",
         std=_STANDARD,
         define_macro=list(macros.items()) or None,
         include_path=[str(KERNELS)],
     )
-    code = Program(source, "c++", options).compile("cubin").code
+    code = core.Program(source, "c++", options).compile("cubin").code
     logger.debug("compiled %s for sm_%d in %.2f s", name, architecture, time.perf_counter() - started_s)
     return bytes(code)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cuda_ext.availability import device_architecture, require_device
 from cuda_ext.compile import Constant, compile_kernels, macro_text
+from cuda_ext.core import import_cuda_core
 from errors import UserError
 
 Dim = int | tuple[int, ...]
@@ -22,11 +23,11 @@ class KernelModule:
     """The kernels of kernels/<name>.cu on one device; made by `load_module`."""
 
     def __init__(self, name: str, device: torch.device, constants: dict[str, Constant]) -> None:
-        from cuda.core import ObjectCode
-
         self.name = name
         self.device = device
-        self._code = ObjectCode.from_cubin(compile_kernels(name, device_architecture(device), constants), name=name)
+        self._core = import_cuda_core()
+        machine_code = compile_kernels(name, device_architecture(device), constants)
+        self._code = self._core.ObjectCode.from_cubin(machine_code, name=name)
         # What a launch needs besides its arguments is made once: it would take longer than the launch itself.
         self._kernels: dict[str, object] = {}
         self._streams: dict[int, object] = {}
@@ -54,8 +55,6 @@ class KernelModule:
 
     def _launch(self, kernel: str, grid: Dim, block: Dim, values: list, shared_bytes: int) -> None:
         """Launch, with the device already the current one."""
-        from cuda.core import LaunchConfig, launch
-
         _bind_context(self.device.index)
         entry = self._kernels.get(kernel)
         if entry is None:
@@ -65,8 +64,8 @@ class KernelModule:
         if config is None:
             if len(self._configs) >= _MOST_CONFIGS:
                 self._configs.clear()
-            config = self._configs[shape] = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
-        launch(self._stream(), config, entry, *values)
+            config = self._configs[shape] = self._core.LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
+        self._core.launch(self._stream(), config, entry, *values)
 
     def _argument(self, kernel: str, index: int, value):
         if isinstance(value, Tensor):
@@ -80,12 +79,10 @@ class KernelModule:
         return np.float32(value) if type(value) is float else value
 
     def _stream(self):
-        from cuda.core import Stream
-
         handle = torch.cuda.current_stream(self.device).cuda_stream
         stream = self._streams.get(handle)
         if stream is None:
-            stream = self._streams[handle] = Stream.from_handle(handle)
+            stream = self._streams[handle] = self._core.Stream.from_handle(handle)
         return stream
 
 
@@ -98,9 +95,7 @@ def _bind_context(index: int) -> None:
     """
     bound = _contexts.__dict__.setdefault("bound", set())
     if index not in bound:
-        from cuda.core import Device
-
-        Device(index).set_current()
+        import_cuda_core().Device(index).set_current()
         bound.add(index)
 
 
