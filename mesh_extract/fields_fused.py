@@ -10,7 +10,8 @@ from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
 from mesh_extract.support import CUTOFF, half_extents, precision_factors, squared_radii
 
-_BLOCK = 256
+_BLOCK = 256  # threads
+KERNEL_CONSTANTS = {"CUTOFF": CUTOFF, "BLOCK": _BLOCK}
 _EXPONENT = math.sqrt(0.5 / math.log(2))  # exp(-q / 2) = 2^-(this sqrt(q))^2
 
 
@@ -18,7 +19,7 @@ def extract_fields_fused(gaussians: Gaussians, grid: GridSpec) -> Tensor:
     """The field [X, Y, Z], float32, on the device of `means`."""
     density = gaussians.means.new_empty(grid.shape, dtype=torch.float32)
     boxes, records = pack(gaussians.double(), grid)
-    module = load_module("extract_fields_fused", density.device, CUTOFF=CUTOFF)
+    module = load_module("extract_fields_fused", density.device, **KERNEL_CONSTANTS)
     blocks = -(-grid.node_count // _BLOCK)
     module.launch(
         "extract_fields_fused", blocks, _BLOCK, boxes, records, len(gaussians), grid.first_x, *grid.shape, density

@@ -22,6 +22,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def constants(name: str) -> dict[str, float]:
     """The macros of a file of kernels, with the app's values; files without macros need no entry."""
+    if name == "extract_fields_fused":
+        from mesh_extract.fields_fused import KERNEL_CONSTANTS
+
+        return KERNEL_CONSTANTS
     if name.startswith("extract_fields"):
         from mesh_extract.fields_cuda import KERNEL_CONSTANTS
 

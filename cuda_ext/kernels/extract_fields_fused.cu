@@ -3,7 +3,7 @@
 // Gaussians of them; the tiled kernels of extract_fields.cu do the same in a small share of them.
 // Reference: mesh_extract/fields_loops.py.
 
-constexpr int kBlock = 256;  // threads
+constexpr int kBlock = BLOCK;  // threads
 constexpr int kChunk = 256;  // boxes in shared memory at a time: 8 KiB
 
 extern "C" __global__ void __launch_bounds__(kBlock) extract_fields_fused(
