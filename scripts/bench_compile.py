@@ -196,13 +196,15 @@ def file_loads(device) -> dict[str, Callable]:
 
 
 def macros(name: str) -> dict:
-    """What the app defines for a file of kernels."""
-    from mesh_extract.fields_cuda import KERNEL_CONSTANTS
+    """What the app defines for a file of kernels; nothing for files without macros."""
+    from mesh_extract import fields_cuda, fields_fused
     from optimise_cuda import kernel_constants
     from rasterize.cuda_buffers import constants
 
+    if name == "extract_fields_fused":
+        return fields_fused.KERNEL_CONSTANTS
     if name.startswith("extract_fields"):
-        return KERNEL_CONSTANTS
+        return fields_cuda.KERNEL_CONSTANTS
     if name == "fit_step":
         return kernel_constants()
     return constants().get(name, {"BFLOAT": 0} if name in ("group_norm", "network_ops") else {})

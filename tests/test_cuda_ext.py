@@ -18,29 +18,15 @@ from cuda_ext import compile as compiler
 from errors import BackendUnavailable, UserError
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import bench_compile  # noqa: E402
 
 
 def constants(name: str) -> dict[str, float]:
-    """The macros of a file of kernels, with the app's values; files without macros need no entry."""
-    if name == "extract_fields_fused":
-        from mesh_extract.fields_fused import KERNEL_CONSTANTS
-
-        return KERNEL_CONSTANTS
-    if name.startswith("extract_fields"):
-        from mesh_extract.fields_cuda import KERNEL_CONSTANTS
-
-        return KERNEL_CONSTANTS
-    if name == "fit_step":
-        from optimise_cuda import kernel_constants
-
-        return kernel_constants()
-    if name.startswith("rasterize_"):
-        from rasterize.cuda_buffers import constants as macros
-
-        return {"SH_COUNT": 16, **macros()[name]}
-    if name in ("group_norm", "network_ops"):
-        return {"BFLOAT": 0}
-    return {}
+    """The macros of a file of kernels, with the app's values, harmonics of the highest degree."""
+    degree = {"SH_COUNT": 16} if name.startswith("rasterize_") else {}
+    return {**degree, **bench_compile.macros(name)}
 
 
 SOURCE = """
