@@ -23,7 +23,7 @@ from run_record import own_peak_memory_mb, peak_memory_mb
 from stages import StageTimes
 from views import Views
 
-FORMAT = 2  # of a result; raised when a number changes its meaning
+FORMAT = 3  # of a result; raised when a number changes its meaning
 REFERENCE = 0  # of the cameras, the source's
 NOVEL = slice(1, None)
 
@@ -97,11 +97,11 @@ def measure_object(
         splats = render(gaussians.detach().to("cpu"), item.cameras, background=(1.0, 1.0, 1.0))
         drawn = {"splats": (splats.rgb.cpu(), splats.alpha.cpu())}
         if textured is None:
-            drawn["mesh"] = drawn["mesh_box"] = (torch.ones_like(item.rgb), torch.zeros_like(item.alpha))
+            drawn["mesh"] = drawn["mesh_filtered"] = (torch.ones_like(item.rgb), torch.zeros_like(item.alpha))
         else:
             boxes = render_mesh(textured, item.cameras)
-            drawn["mesh_box"] = (boxes.rgb, boxes.alpha)
-            drawn["mesh"] = (render_mesh_as_splats(textured, item.cameras), boxes.alpha)
+            drawn["mesh"] = (boxes.rgb, boxes.alpha)
+            drawn["mesh_filtered"] = (render_mesh_as_splats(textured, item.cameras), boxes.alpha)
         drawn["copy"] = (item.rgb[:1].expand_as(item.rgb), item.alpha[:1].expand_as(item.alpha))
         drawn["mean_object"] = (item.mean_rgb, item.mean_alpha)
         truth_mesh, true_components = pipeline.true_surface(item)
@@ -138,7 +138,7 @@ def measure_object(
             chamfer, fscore = metrics.chamfer_and_fscore(_surface_points(one, item, 1), true_points)
             surfaces[name] = {"chamfer": _rounded(chamfer, 5), "fscore": _rounded(fscore, 4)}
         views = {name: _picture_measures(rgb[NOVEL], alpha[NOVEL], item) for name, (rgb, alpha) in drawn.items()}
-        at_source = {name: _reference_measures(*drawn[name], item) for name in ("splats", "mesh", "mesh_box")}
+        at_source = {name: _reference_measures(*drawn[name], item) for name in ("splats", "mesh", "mesh_filtered")}
 
     seconds = times.seconds | {"pipeline": pipeline_s}
     result = {

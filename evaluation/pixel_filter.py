@@ -16,8 +16,8 @@ def render_mesh_as_splats(textured: TexturedMesh, cameras: Cameras, background=(
 
     A rasteriser of Gaussians adds EPS2D to the variance of everything it draws (rasterize/definition.py, step 2), a
     low-pass filter that box-filtered pixels do not have. Where a silhouette is a little off, a sharp edge costs more
-    PSNR than a soft one: up to 0.5 dB between the same shape drawn both ways. Compared like with like, the difference
-    is the mesh's own.
+    PSNR than a soft one. Beside the plain pictures, by which the mesh is judged, these tell how much of the difference
+    from the splats is that.
 
     Returns:
         rgb [C, H, W, 3] over the background.

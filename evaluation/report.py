@@ -10,8 +10,8 @@ from errors import UserError
 
 METHODS = {  # of pictures, in the order of the table
     "splats": "splats",
-    "mesh": "textured mesh, through the splats' pixel filter",
-    "mesh_box": "textured mesh, box-filtered pixels",
+    "mesh": "textured mesh",
+    "mesh_filtered": "textured mesh, through the splats' pixel filter",
     "fused_samples": "samples fused without SIR",
     "samples": "independent samples",
     "copy": "copy of the source",
@@ -146,7 +146,7 @@ def markdown(summary: dict) -> str:
         if f"{method}.psnr" in mean:
             psnr, ssim, iou = (mean[f"{method}.{measure}"] for measure in PICTURE_MEASURES)
             lines.append(f"| {label} | {psnr:.2f} | {ssim:.3f} | {iou:.3f} |")
-    for method in ("splats", "mesh", "mesh_box"):
+    for method in ("splats", "mesh", "mesh_filtered"):
         if f"reference.{method}.psnr" not in mean:
             continue
         psnr, ssim, iou = (mean[f"reference.{method}.{measure}"] for measure in PICTURE_MEASURES)

@@ -99,7 +99,7 @@ def test_no_result_is_an_error():
 
 
 def summary_of(results: list[dict], version: str = "v1") -> dict:
-    return {"format": 2, "version": version} | report.summarise(results, AZIMUTHS)
+    return {"format": 3, "version": version} | report.summarise(results, AZIMUTHS)
 
 
 def test_table_tells_misses_and_failures():
