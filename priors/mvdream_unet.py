@@ -24,8 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from priors.fused_ops import add_biased, geglu, group_norm
+from priors.fused_ops import add_biased, group_norm
 from priors.mvdream_resampler import Resampler
+from priors.sd_blocks import GatedLinear, Upsample
 
 GROUPS = 32  # of every GroupNorm
 TIME_MULTIPLE = 4  # width of the time embedding over model_channels
@@ -141,17 +142,6 @@ class CrossAttention(nn.Module):
         return self.to_out(out.transpose(1, 2).flatten(2))
 
 
-class GatedLinear(nn.Module):
-    """GEGLU (arXiv:2002.05202): one half of a linear map, gated by the other."""
-
-    def __init__(self, dim: int, inner: int) -> None:
-        super().__init__()
-        self.proj = nn.Linear(dim, 2 * inner)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return geglu(self.proj(x))
-
-
 class FeedForward(nn.Module):
     def __init__(self, dim: int, multiple: int = 4) -> None:
         super().__init__()
@@ -204,15 +194,6 @@ class Downsample(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.op(x)
-
-
-class Upsample(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
 
 
 class MultiViewUNet(nn.Module):

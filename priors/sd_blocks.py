@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from errors import UserError
-from priors.fused_ops import add_biased, group_norm
+from priors.fused_ops import add_biased, geglu, group_norm
 
 
 class ResnetBlock(nn.Module):
@@ -101,6 +101,17 @@ class Upsample(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+
+
+class GatedLinear(nn.Module):
+    """GEGLU (arXiv:2002.05202): one half of a linear map, gated by the other."""
+
+    def __init__(self, dim: int, inner: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(dim, 2 * inner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return geglu(self.proj(x))
 
 
 class Level(nn.Module):

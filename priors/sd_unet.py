@@ -13,8 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from errors import UserError
-from priors.fused_ops import geglu, group_norm
-from priors.sd_blocks import Downsample, Level, ResnetBlock, SelfAttention, Upsample, fuse_parts, joined, require_fields
+from priors.fused_ops import group_norm
+from priors.sd_blocks import (
+    Downsample,
+    GatedLinear,
+    Level,
+    ResnetBlock,
+    SelfAttention,
+    Upsample,
+    fuse_parts,
+    joined,
+    require_fields,
+)
 
 _ATTENTION = {
     "CrossAttnDownBlock2D": True, "DownBlock2D": False, "CrossAttnUpBlock2D": True, "UpBlock2D": False,
@@ -43,17 +53,6 @@ class SingleTokenAttention(nn.Module):
 
     def forward(self, token: Tensor) -> Tensor:
         return self.to_out(self.to_v(token))
-
-
-class GatedLinear(nn.Module):
-    """GEGLU (arXiv:2002.05202): one half of a linear map, gated by the other."""
-
-    def __init__(self, dim: int, inner: int) -> None:
-        super().__init__()
-        self.proj = nn.Linear(dim, 2 * inner)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return geglu(self.proj(x))
 
 
 class FeedForward(nn.Module):
