@@ -18,17 +18,15 @@ _EXPONENT = math.sqrt(0.5 / math.log(2))  # exp(-q / 2) = 2^-(this sqrt(q))^2
 def extract_fields_fused(gaussians: Gaussians, grid: GridSpec) -> Tensor:
     """The field [X, Y, Z], float32, on the device of `means`."""
     density = gaussians.means.new_empty(grid.shape, dtype=torch.float32)
-    boxes, records = pack(gaussians.double(), grid)
+    packed = pack(gaussians.double(), grid)
     module = load_module("extract_fields_fused", density.device, **KERNEL_CONSTANTS)
     blocks = -(-grid.node_count // _BLOCK)
-    module.launch(
-        "extract_fields_fused", blocks, _BLOCK, boxes, records, len(gaussians), grid.first_x, *grid.shape, density
-    )
+    module.launch("extract_fields_fused", blocks, _BLOCK, *packed, len(gaussians), grid.first_x, *grid.shape, density)
     return density
 
 
-def pack(gaussians: Gaussians, grid: GridSpec) -> tuple[Tensor, Tensor]:
-    """Boxes [N, 8] and records [N, 12] of float64 Gaussians as the kernel reads them, float32, node units."""
+def pack(gaussians: Gaussians, grid: GridSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes along x and y [N, 4], along z [N, 2], and records [N, 12] of float64 Gaussians, float32, node units."""
     opacities = gaussians.opacities
     radii_squared = squared_radii(opacities)
     means = (gaussians.means - gaussians.means.new_tensor(grid.lower)) / grid.voxel_size
@@ -38,6 +36,7 @@ def pack(gaussians: Gaussians, grid: GridSpec) -> tuple[Tensor, Tensor]:
     centres = means.float()
     rest = means - centres.round()
     empty = means.new_zeros(len(means), 1)
-    boxes = torch.cat([centres, empty, half, empty], dim=1)
+    boxes_xy = torch.cat([centres[:, :2], half[:, :2]], dim=1)
+    boxes_z = torch.cat([centres[:, 2:], half[:, 2:]], dim=1)
     records = torch.cat([factors, opacities.log2()[:, None], empty, rest, empty], dim=1)
-    return boxes.float().contiguous(), records.float().contiguous()
+    return boxes_xy.float().contiguous(), boxes_z.float().contiguous(), records.float().contiguous()
