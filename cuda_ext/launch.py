@@ -15,8 +15,18 @@ from errors import UserError
 
 Dim = int | tuple[int, ...]
 
-_MOST_CONFIGS = 4096  # shapes of launches that are remembered for a file of kernels
-_contexts = threading.local()
+_MOST_LAUNCHES = 4096  # kernels with shapes that are remembered for a file of kernels
+_PASSED_AS_THEY_ARE = frozenset({int, np.float32, np.float64})  # arguments: most of them
+
+
+class _Contexts(threading.local):
+    """Devices whose contexts are current for the driver in this thread."""
+
+    def __init__(self) -> None:
+        self.bound: set[int] = set()
+
+
+_contexts = _Contexts()
 
 
 class KernelModule:
@@ -31,7 +41,7 @@ class KernelModule:
         # What a launch needs besides its arguments is made once: it would take longer than the launch itself.
         self._kernels: dict[str, object] = {}
         self._streams: dict[int, object] = {}
-        self._configs: dict[tuple[Dim, Dim, int], object] = {}
+        self._launches: dict[tuple[str, Dim, Dim, int], tuple[object, object]] = {}  # config and kernel
 
     def launch(self, kernel: str, grid: Dim, block: Dim, *arguments, shared_bytes: int = 0) -> None:
         """Queue a kernel on torch's current stream of the device; returns at once, can be captured into a graph.
@@ -44,28 +54,29 @@ class KernelModule:
                 device; None as a null pointer; an int fits `int` and `long long`, a float is a `float`.
             shared_bytes: of dynamic shared memory, at most 48 KiB.
         """
-        if 0 in (grid if isinstance(grid, tuple) else (grid,)):
+        if grid == 0 or (isinstance(grid, tuple) and 0 in grid):
             return
-        values = [self._argument(kernel, i, argument) for i, argument in enumerate(arguments)]
-        if torch.cuda.current_device() == self.device.index:
-            self._launch(kernel, grid, block, values, shared_bytes)
-        else:
+        if torch.cuda.current_device() != self.device.index:
             with torch.cuda.device(self.device):
-                self._launch(kernel, grid, block, values, shared_bytes)
-
-    def _launch(self, kernel: str, grid: Dim, block: Dim, values: list, shared_bytes: int) -> None:
-        """Launch, with the device already the current one."""
+                self.launch(kernel, grid, block, *arguments, shared_bytes=shared_bytes)
+            return
+        values = [
+            value if type(value) in _PASSED_AS_THEY_ARE else self._argument(kernel, i, value)
+            for i, value in enumerate(arguments)
+        ]
         _bind_context(self.device.index)
-        entry = self._kernels.get(kernel)
-        if entry is None:
-            entry = self._kernels[kernel] = self._code.get_kernel(kernel)
-        shape = (grid, block, shared_bytes)
-        config = self._configs.get(shape)
-        if config is None:
-            if len(self._configs) >= _MOST_CONFIGS:
-                self._configs.clear()
-            config = self._configs[shape] = self._core.LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
-        self._core.launch(self._stream(), config, entry, *values)
+        wanted = kernel, grid, block, shared_bytes
+        prepared = self._launches.get(wanted) or self._prepare(*wanted)
+        self._core.launch(self._stream(), *prepared, *values)
+
+    def _prepare(self, kernel: str, grid: Dim, block: Dim, shared_bytes: int) -> tuple[object, object]:
+        if len(self._launches) >= _MOST_LAUNCHES:
+            self._launches.clear()
+        if kernel not in self._kernels:  # a recording must not load kernels, but it may launch them in other shapes
+            self._kernels[kernel] = self._code.get_kernel(kernel)
+        config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
+        self._launches[kernel, grid, block, shared_bytes] = prepared = config, self._kernels[kernel]
+        return prepared
 
     def _argument(self, kernel: str, index: int, value):
         if isinstance(value, Tensor):
@@ -79,7 +90,8 @@ class KernelModule:
         return np.float32(value) if type(value) is float else value
 
     def _stream(self):
-        handle = torch.cuda.current_stream(self.device).cuda_stream
+        # As compiled code of torch asks for it: torch.cuda.current_stream takes as long as half a launch.
+        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
         stream = self._streams.get(handle)
         if stream is None:
             stream = self._streams[handle] = self._core.Stream.from_handle(handle)
@@ -93,10 +105,9 @@ def _bind_context(index: int) -> None:
     runtime; autograd's worker threads may come to a launch before that, and the driver then finds none. Where a thread
     has more than one device, torch's own switch keeps the driver's context right from then on.
     """
-    bound = _contexts.__dict__.setdefault("bound", set())
-    if index not in bound:
+    if index not in _contexts.bound:
         import_cuda_core().Device(index).set_current()
-        bound.add(index)
+        _contexts.bound.add(index)
 
 
 def load_module(name: str, device: torch.device, **constants: Constant) -> KernelModule:

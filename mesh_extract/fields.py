@@ -56,8 +56,7 @@ def extract_fields(gaussians: Gaussians, grid: GridSpec, backend: str = "auto") 
         if torch.is_grad_enabled() and requires_gradient(gaussians):
             return differentiable_field(compute, gaussians, grid)
         dtype = torch.float64 if gaussians.means.dtype == torch.float64 else torch.float32
-        with torch.no_grad():
-            return compute(gaussians, grid).to(device=gaussians.means.device, dtype=dtype)
+        return compute(gaussians, grid).to(device=gaussians.means.device, dtype=dtype)
     except torch.OutOfMemoryError as error:
         nodes = " x ".join(map(str, grid.shape))
         raise UserError(

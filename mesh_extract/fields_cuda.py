@@ -40,7 +40,17 @@ _FILLING_BLOCKS = 1024  # that set the field to 0
 _BLOCKS_A_PROCESSOR = 4  # of extract_fields_evaluate, as many as its registers allow
 
 _room: dict[tuple, tuple[int, int]] = {}  # (device, N, shape) -> entries and slots that calls have needed
-_host = threading.local()
+
+
+class _Host(threading.local):
+    """What a thread waits with: made once, it would cost as much as a launch."""
+
+    def __init__(self) -> None:
+        self.status: Tensor | None = None
+        self.marks: dict[torch.device, torch.cuda.Event] = {}
+
+
+_host = _Host()
 
 
 def move_to_gpu(gaussians: Gaussians, backend: str) -> Gaussians:
@@ -65,7 +75,7 @@ def extract_fields_cuda(gaussians: Gaussians, grid: GridSpec) -> Tensor:
     device = gaussians.means.device
     parameters = [as_kernels_read(getattr(gaussians, name)) for name in _PARAMETERS]
     density = torch.empty(grid.shape, dtype=torch.float32, device=device)
-    if len(parameters[0]) == 0:
+    if parameters[0].shape[0] == 0:
         return density.zero_()
     _fill(parameters, grid, density)
     return density
@@ -80,12 +90,12 @@ def count_pairs(gaussians: Gaussians, grid: GridSpec) -> int:
 
 def as_kernels_read(value: Tensor) -> Tensor:
     """The tensor itself if it is float32 and contiguous, as a rule; else a copy that is."""
-    return value if value.dtype == torch.float32 and value.is_contiguous() else value.to(torch.float32).contiguous()
+    return value if value.dtype is torch.float32 and value.is_contiguous() else value.to(torch.float32).contiguous()
 
 
 def _fill(parameters: list[Tensor], grid: GridSpec, density: Tensor) -> None:
     """Write the field of the grid, in parts where that is too much for one call."""
-    count = len(parameters[0])
+    count = parameters[0].shape[0]
     if count > _MOST_GAUSSIANS:
         _fill([value[:_MOST_GAUSSIANS] for value in parameters], grid, density)
         rest = torch.empty_like(density)
@@ -135,33 +145,31 @@ def _launch(
     parameters: list[Tensor], grid: GridSpec, density: Tensor, entries: int, slots: int, capturing: bool
 ) -> tuple[int, int, int, int] | None:
     """Queue one attempt: entries and slots that it needed, faults, pairs; None if the host cannot wait."""
-    device, count = density.device, len(parameters[0])
-    layout = _layout(count, grid, entries, slots)
+    plan = _plan(density.device, parameters[0].shape[0], grid, entries, slots)
     # One block of memory; a place in it is a number, which costs less than a view.
-    workspace = torch.empty(layout.total_bytes, dtype=torch.uint8, device=device)
+    workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=density.device)
     start = workspace.data_ptr()
-    records, boxes, bits, faults, counters, lists, segments, items, arrived, parts, partials = (
-        start + place for place in layout.places
-    )
-    first_cell, cells_x, cells_y, cells_z = cells = layout.cells
-    status = None if capturing else _status_in_host_memory(device)
-    module = _module(device)
-    nodes = grid.first_x, *grid.shape
-    module.launch(
-        "extract_fields_prepare", layout.blocks + _FILLING_BLOCKS, _THREADS,
-        *parameters, count, *grid_doubles(grid), *cells, layout.box_shift,
-        records, boxes, bits, layout.words, faults, counters, layout.blocks, density, grid.node_count,
+    records, boxes, bits, faults, counters, lists, segments, items, arrived, parts, partials = [
+        start + place for place in plan.places
+    ]
+    status = None if capturing else _status_in_host_memory(density.device)
+    launch, words = plan.module.launch, plan.words
+    launch(
+        "extract_fields_prepare", plan.gaussian_blocks + _FILLING_BLOCKS, _THREADS,
+        *parameters, *plan.scene, *plan.cells,
+        records, boxes, bits, words, faults, counters, plan.gaussian_blocks, density, plan.node_count,
     )  # fmt: skip
-    module.launch(
-        "extract_fields_bin", cells_x * cells_y * cells_z, _THREADS,
-        records, boxes, bits, layout.words, faults, *cells, layout.box_shift, *nodes,
+    launch(
+        "extract_fields_bin", plan.cell_count, _THREADS,
+        records, boxes, bits, words, faults, *plan.cells, *plan.nodes,
         lists, entries, segments, items, arrived, parts, slots, counters, None if status is None else status.data_ptr(),
     )  # fmt: skip
-    binned = None if capturing else _mark(device)
-    module.launch(
-        "extract_fields_evaluate", _BLOCKS_A_PROCESSOR * _processors(device), _THREADS,
+    binned = None if capturing else _mark(density.device)
+    first_cell, _, cells_y, cells_z, _ = plan.cells
+    launch(
+        "extract_fields_evaluate", plan.evaluating_blocks, _THREADS,
         records, lists, entries, items, arrived, parts, slots, partials, counters,
-        first_cell, cells_y, cells_z, *nodes, density,
+        first_cell, cells_y, cells_z, *plan.nodes, density,
     )  # fmt: skip
     if status is None:
         return None
@@ -171,40 +179,53 @@ def _launch(
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """What a call of some size needs to know beside its tensors."""
+class _Plan:
+    """What calls of one size have in common, ready for the kernels."""
 
-    cells: tuple[int, int, int, int]  # the first along x, and how many along each axis
-    blocks: int  # of Gaussians
+    module: KernelModule
+    scene: tuple  # the number of Gaussians, the grid's corner and voxel size
+    cells: tuple[int, ...]  # the first along x, how many along each axis, by how many bits boxes count them coarser
+    nodes: tuple[int, ...]  # the first along x, how many along each axis
+    cell_count: int
+    node_count: int
+    gaussian_blocks: int
     words: int  # of bits in a region
-    box_shift: int  # by which cells are coarser in boxes, which have 9 bits for each
+    evaluating_blocks: int
     places: tuple[int, ...]  # of the parts of the workspace, bytes from its start
-    total_bytes: int
+    workspace_bytes: int
 
 
 @functools.lru_cache(maxsize=64)
-def _layout(count: int, grid: GridSpec, entries: int, slots: int) -> _Layout:
+def _plan(device: torch.device, count: int, grid: GridSpec, entries: int, slots: int) -> _Plan:
     size_x, size_y, size_z = grid.shape
     first_cell = grid.first_x // _CELL
     cells_x = (grid.first_x + size_x - 1) // _CELL - first_cell + 1
     cells = cells_x, -(-size_y // _CELL), -(-size_z // _CELL)
-    assert 8 * math.prod(cells) < 1 << 31, "tiles are numbered in 32 bits"
+    cell_count = math.prod(cells)
+    assert 8 * cell_count < 1 << 31, "tiles are numbered in 32 bits"
     blocks = -(-count // _THREADS)
     words = blocks * _THREADS // 32
-    segments = entries // (_SEGMENT // 2) + math.prod(cells)  # all but a cell's last are longer than that
+    segments = entries // (_SEGMENT // 2) + cell_count  # all but a cell's last are longer than that
     sizes = (64 * count, 8 * count, 4 * _SPLIT**3 * words, words, 64)
     sizes += (4 * entries, 16 * segments, 128 * segments, 4 * slots, 4 * slots, 4 * _TILE_NODES * slots)
     places, total = [], 0
     for size in sizes:
         places.append(total)
         total += -(-size // 256) * 256
-    box_shift = max(0, (max(cells) - 1).bit_length() - 9)
-    return _Layout((first_cell, *cells), blocks, words, box_shift, tuple(places), total)
-
-
-@functools.cache
-def _module(device: torch.device) -> KernelModule:
-    return load_module("extract_fields", device, **KERNEL_CONSTANTS)
+    box_shift = max(0, (max(cells) - 1).bit_length() - 9)  # boxes have 9 bits for a cell along each axis
+    return _Plan(
+        module=load_module("extract_fields", device, **KERNEL_CONSTANTS),
+        scene=(count, *grid_doubles(grid)),
+        cells=(first_cell, *cells, box_shift),
+        nodes=(grid.first_x, *grid.shape),
+        cell_count=cell_count,
+        node_count=grid.node_count,
+        gaussian_blocks=blocks,
+        words=words,
+        evaluating_blocks=_BLOCKS_A_PROCESSOR * _processors(device),
+        places=tuple(places),
+        workspace_bytes=total,
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -215,16 +236,18 @@ def grid_doubles(grid: GridSpec) -> tuple:
 
 def _status_in_host_memory(device: torch.device) -> Tensor:
     """Four numbers in page-locked memory of this thread, which kernels write to."""
-    if not hasattr(_host, "status"):
+    if _host.status is None:
         _host.status = torch.empty(4, dtype=torch.int64, pin_memory=device.type == "cuda")
     return _host.status
 
 
 def _mark(device: torch.device) -> "torch.cuda.Event | None":
-    """An event after what has been queued so far."""
+    """This thread's event of the device, after what has been queued so far."""
     if device.type != "cuda":
         return None
-    event = torch.cuda.Event()
+    event = _host.marks.get(device)
+    if event is None:
+        event = _host.marks[device] = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
     return event
 
