@@ -46,6 +46,7 @@ class PriorConfig:
     weights: str = ""  # a weights file or folder, or a repository of the hub; empty: the prior's own
     guidance: float = 1.0  # classifier-free guidance scale; 1 evaluates the conditional half alone
     guidance_every: int = 1  # steps that one difference of the guided halves serves; 2 saves every other unconditional
+    features_every: int = 1  # steps of a walk that one run of the networks' inner layers serves; 2 skips every other
     joint: bool = True  # views denoise in groups that see each other, where the prior can
     prompt_suffix: str = ""  # put after a prompt that is not empty
     # How the networks of the public priors run
@@ -58,6 +59,7 @@ class PriorConfig:
         _require(self.variant in variants, "prior.variant", self.variant or "''", " or ".join(variants) or "none")
         _require_between("prior.guidance", self.guidance, 0.0, 100.0)
         _require_between("prior.guidance_every", self.guidance_every, 1, 1000)
+        _require_between("prior.features_every", self.features_every, 1, 1000)
         choices = ("auto", "fp16", "bf16", "fp32")
         _require(self.precision in choices, "prior.precision", self.precision, " | ".join(choices))
         _require_between("prior.memory_gb", self.memory_gb, 0.0, 10_000.0)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -106,6 +107,10 @@ class Prior(abc.ABC):
             PrecisionOverflow: the latents are not finite, and networks of wider precision may do better.
         """
         return (latents.float() / 2.0 + 0.5).clamp(0.0, 1.0)
+
+    def walking(self) -> AbstractContextManager[None]:
+        """Entered around the calls of one walk: a prior that keeps something from step to step forgets it outside."""
+        return nullcontext()
 
     def latent_shape(self, batch: int) -> tuple[int, ...]:
         """Shape of the latents of `batch` pictures."""
@@ -211,12 +216,13 @@ def walk(
     Returns:
         Latents at levels[-1].
     """
-    for t, t_next in zip(levels[:-1], levels[1:], strict=True):
-        scale = guidance(t)
-        x0, noise = prior.predict(latents, t, cameras, scale)
-        latents = ddim_step(x0, noise, prior.alpha_sigma(t), prior.alpha_sigma(t_next), eta, generator)
-        if on_call is not None:
-            on_call(len(cameras) * halves(scale))
+    with prior.walking():
+        for t, t_next in zip(levels[:-1], levels[1:], strict=True):
+            scale = guidance(t)
+            x0, noise = prior.predict(latents, t, cameras, scale)
+            latents = ddim_step(x0, noise, prior.alpha_sigma(t), prior.alpha_sigma(t_next), eta, generator)
+            if on_call is not None:
+                on_call(len(cameras) * halves(scale))
     return latents
 
 

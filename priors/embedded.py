@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from cuda_ext.graphs import GraphedCall
 from errors import UserError
 from priors.base import GuidanceMemory, Prior
 from priors.diffusion import shift_time
+from priors.feature_memory import FeatureMemory
 from priors.tiny_zero123 import SourceCache, TinyZero123, blank_source
 from priors.tiny_zero123_io import load_model
 
@@ -40,6 +42,7 @@ class EmbeddedPrior(Prior):
         """Read the weights named by `config.weights` (empty: the project's own), unless `model` is given."""
         super().__init__(device, config.guidance)
         self._memory = GuidanceMemory(config.guidance_every)
+        self.features = FeatureMemory(config.features_every)
         if model is None:
             path = Path(config.weights).expanduser() if config.weights else DEFAULT_WEIGHTS
             if not path.is_file():
@@ -101,25 +104,28 @@ class EmbeddedPrior(Prior):
     def _velocity(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> Tensor:
         """Guided velocity [B, 4, S, S]; only the halves that the guidance needs are evaluated."""
         assert self._source is not None and self._blank is not None, "set_source comes first"
-        if guidance == 1.0:
-            return self._evaluate(latents, t, cameras, self._source)
-        if guidance == 0.0:
-            return self._evaluate(latents, t, cameras, self._blank)
-        conditional = self._evaluate(latents, t, cameras, self._source)
+        if guidance in (0.0, 1.0):
+            return self._evaluate(latents, t, cameras, guidance)
+        conditional = self._evaluate(latents, t, cameras, 1.0)
         change = self._memory.recall(guidance, t, cameras)
         if change is not None:
             return conditional + change
-        unconditional = self._evaluate(latents, t, cameras, self._blank)
+        unconditional = self._evaluate(latents, t, cameras, 0.0)
         return self._memory.combine(conditional, unconditional, guidance, t, cameras)
 
-    def _evaluate(self, latents: Tensor, t: float, cameras: Cameras, cache: SourceCache) -> Tensor:
-        """One pass of the network over all views, in groups where they are joint."""
+    def walking(self) -> AbstractContextManager[None]:
+        return self.features.walk()
+
+    def _evaluate(self, latents: Tensor, t: float, cameras: Cameras, half: float) -> Tensor:
+        """One pass of the network over all views, in groups where they are joint; half: 1.0 knows the picture."""
+        cache = self._source if half == 1.0 else self._blank
         views = latents.shape[0]
         # A lone batch of views is one "object" with V independent views; joint ones are B objects of group_size.
         group = self.group_size if self.group_size > 1 and views % self.group_size == 0 else 0
         batch = views // group if group else 1
         azimuths_deg, elevations_deg = self._angles(cameras, latents)
-        return self._network(
+        network = functools.partial(
+            self._network,
             latents,
             latents.new_full((batch,), t),
             azimuths_deg,
@@ -129,6 +135,7 @@ class EmbeddedPrior(Prior):
             cache.values,
             joint=bool(group),
         )
+        return self.features.call((half,), network, lambda: network(keep=True), lambda deep: network(deep=deep))
 
     def _denoise(
         self,
@@ -140,11 +147,16 @@ class EmbeddedPrior(Prior):
         keys: tuple[Tensor, ...],
         values: tuple[Tensor, ...],
         joint: bool,
-    ) -> Tensor:
-        """The network's velocity [V, 4, S, S] of B groups: angles [V], levels and source elevations [B]."""
+        keep: bool = False,
+        deep: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The network's velocity [V, 4, S, S] of B groups: angles [V], levels and source elevations [B].
+
+        keep: return the deep features, too. deep: those of another call.
+        """
         batch = len(t)
         with _tf32(self.device):
-            velocity = self.model.denoise(
+            velocity, deep = self.model.denoise_and_keep(
                 latents.reshape(batch, -1, *latents.shape[1:]),
                 t,
                 azimuths_deg.reshape(batch, -1),
@@ -152,8 +164,10 @@ class EmbeddedPrior(Prior):
                 source_elevation_deg,
                 SourceCache(tuple(keys), tuple(values)).expand(batch),
                 joint=joint,
+                deep=deep,
             )
-        return velocity.reshape(latents.shape)
+        velocity = velocity.reshape(latents.shape)
+        return (velocity, deep) if keep else velocity
 
     def _angles(self, cameras: Cameras, like: Tensor) -> tuple[Tensor, Tensor]:
         """Azimuths and elevations [V] of the cameras, degrees; the very same tensors for the same cameras."""

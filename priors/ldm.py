@@ -16,6 +16,7 @@ from __future__ import annotations
 import abc
 import math
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,8 @@ from cameras import Cameras
 from config import PriorConfig
 from errors import UserError
 from priors.base import GuidanceMemory, PrecisionOverflow, Prior
-from priors.ldm_networks import Network, Runtime
+from priors.feature_memory import FeatureMemory
+from priors.ldm_networks import Network, Predictions, Runtime
 from priors.sd_vae import Autoencoder
 from priors.weights import Located, load_safetensors, read_settings
 
@@ -93,12 +95,25 @@ class LatentPrior(Prior):
         super().__init__(runtime.device, config.guidance)
         self.runtime = runtime
         self.memory = GuidanceMemory(config.guidance_every)
+        self.features = FeatureMemory(config.features_every)
         self.schedule = schedule
         self.vae = vae
 
     @abc.abstractmethod
     def network_output(self, latents: Tensor, t: float, cameras: Cameras, guidance: float) -> Tensor:
         """What the network predicts, epsilon or v as the schedule says, under guidance; like `latents`."""
+
+    def ask(self, network: Network, predictions: Predictions, halves: tuple[float, ...], *tensors: Tensor) -> Tensor:
+        """What the UNet predicts for `tensors` [len(halves) B, ...]; in a walk, from features kept."""
+        return self.features.call(
+            halves,
+            lambda: network.run(predictions.whole, *tensors),
+            lambda: network.run(predictions.keeping, *tensors),
+            lambda deep: network.run(predictions.from_kept, *tensors, deep),
+        )
+
+    def walking(self) -> AbstractContextManager[None]:
+        return self.features.walk()
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -153,6 +168,11 @@ class LatentPrior(Prior):
     def step_tensor(self, t: float, batch: int) -> Tensor:
         """The discrete step of level t for `batch` pictures [batch], in float32."""
         return torch.full((batch,), float(self.schedule.step(t)), device=self.device)
+
+
+def needed_halves(guidance: float) -> tuple[float, ...]:
+    """The halves that this guidance mixes, each by the guidance that takes it alone; the conditional one first."""
+    return (guidance,) if guidance in (0.0, 1.0) else (1.0, 0.0)
 
 
 def encode_mean(vae: nn.Module, images: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from config import PriorConfig
 from cuda_ext.graphs import GraphedCall, capture
@@ -92,6 +93,19 @@ class Runtime:
         return self._pool
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """The same question to a denoiser in three ways, for `Network.run`; see priors/feature_memory.py.
+
+    whole: -> what it predicts. keeping: -> that, and its deep features. from_kept: those of an earlier call are the
+    last tensor -> what it predicts, without running its inner layers.
+    """
+
+    whole: Callable[..., Tensor]
+    keeping: Callable[..., tuple[Tensor, Tensor]]
+    from_kept: Callable[..., Tensor]
+
+
 class Network:
     """One network: read when first needed, run in half precision, redone in a wider one where that overflows."""
 
@@ -128,14 +142,18 @@ class Network:
 
     @torch.no_grad()
     def run(
-        self, method: Callable[..., Tensor], *tensors: Tensor, checked: bool = False, seldom: bool = False
-    ) -> Tensor:
+        self,
+        method: Callable[..., Tensor | tuple[Tensor, ...]],
+        *tensors: Tensor,
+        checked: bool = False,
+        seldom: bool = False,
+    ) -> Tensor | tuple[Tensor, ...]:
         """method(module, *tensors), in the network's precision and in batches that fit; float32 (float64) out.
 
         Args:
-            method: a plain function; each has its own recordings.
+            method: a plain function of one result or several; each has its own recordings.
             tensors: batched alike. Those of one dimension (steps of the schedule) stay float32: bf16 rounds 951.
-            checked: redo in a wider precision if the result is not finite (waits for the device).
+            checked: redo in a wider precision if the one result is not finite (waits for the device).
             seldom: asked once an object: neither recorded nor compiled, which would take longer than it saves.
         """
         module = self._resident()
@@ -145,10 +163,11 @@ class Network:
             call = self._calls[method] = self._make_call(method, module)
         size = max(1, self._runtime.batch // self.group) * self.group if self._runtime.batch else 0
         if 0 < size < len(inputs[0]):
-            result = torch.cat([call(*rows) for rows in zip(*(tensor.split(size) for tensor in inputs), strict=True)])
+            results = [call(*rows) for rows in zip(*(tensor.split(size) for tensor in inputs), strict=True)]
+            result = pytree.tree_map(lambda *parts: torch.cat(parts), *results)
         else:
             result = call(*inputs)
-        result = result.to(torch.promote_types(result.dtype, torch.float32))
+        result = pytree.tree_map(lambda value: value.to(torch.promote_types(value.dtype, torch.float32)), result)
         if checked and not bool(result.isfinite().all()) and self.widen():
             return self.run(method, *tensors, checked=True, seldom=seldom)
         return result
@@ -190,8 +209,8 @@ class Network:
             tensor = tensor.contiguous(memory_format=torch.channels_last)
         return tensor
 
-    def _make_call(self, method: Callable[..., Tensor], module: nn.Module) -> GraphedCall:
-        def function(*tensors: Tensor) -> Tensor:
+    def _make_call(self, method: Callable, module: nn.Module) -> GraphedCall:
+        def function(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
             return method(module, *tensors)
 
         function.__qualname__ = f"{self.name}.{method.__name__}"

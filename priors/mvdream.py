@@ -24,16 +24,16 @@ from torch import Tensor
 from cameras import Cameras
 from config import PriorConfig
 from errors import UserError
-from priors.ldm import LatentPrior, Schedule, vae_network
+from priors.ldm import LatentPrior, Schedule, needed_halves, vae_network
 from priors.ldm_networks import Network, Runtime
 from priors.mvdream_networks import (
+    VIEWS,
+    VIEWS_BESIDE,
     embed_text,
     embed_text_and_picture,
     encode_picture,
     encode_text,
     image_encoder_network,
-    predict_views,
-    predict_views_beside,
     read_tokenizer,
     read_unet_config,
     text_encoder_network,
@@ -136,13 +136,14 @@ class MVDreamPrior(LatentPrior):
         copies = len(rows) // len(x)  # both halves in one call, or the needed one alone
         if copies > 1:
             x = x.repeat(copies, 1, 1, 1, 1)
-        predict = predict_views_beside if source else predict_views
-        output = self.unet.run(predict, x, self.step_tensor(t, len(x)), rows, context, *source).flatten(0, 1)
+        predictions = VIEWS_BESIDE if source else VIEWS
+        tensors = x, self.step_tensor(t, len(x)), rows, context, *source
+        output = self.ask(self.unet, predictions, needed_halves(guidance), *tensors).flatten(0, 1)
         return self.memory.combine(*output.chunk(2), guidance, t, cameras) if copies > 1 else output
 
     def _conditions_of(self, cameras: Cameras, guidance: float) -> tuple[Tensor, ...]:
         """Camera rows, context and source of all groups, for the halves that this guidance needs, conditional first."""
-        halves = {1.0: [0], 0.0: [1]}.get(guidance, [0, 1])
+        halves = [0 if half == 1.0 else 1 for half in needed_halves(guidance)]
         key = tuple(halves), self.unet.dtype
         if self._conditions is None or self._conditions[0] is not cameras or self._conditions[1] != key:
             assert self._context is not None, "set_source comes first"

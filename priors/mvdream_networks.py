@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from errors import UserError
 from priors.clip_networks import ClipConfig, PictureEncoder, TextEncoder
-from priors.ldm_networks import Network, Runtime
+from priors.ldm_networks import Network, Predictions, Runtime
 from priors.mvdream_unet import MultiViewUNet, UNetConfig
 from priors.weights import Located, load_safetensors, read_settings
 
@@ -51,7 +51,17 @@ def unet_network(part: Located, config: UNetConfig, runtime: Runtime) -> Network
 
 def predict_views(unet: MultiViewUNet, latents: Tensor, steps: Tensor, cameras: Tensor, context: Tensor) -> Tensor:
     """MVDream's noise in groups of views [b, F, 4, H, W]."""
-    return unet(latents, steps, cameras, context)
+    return unet(latents, steps, cameras, context)[0]
+
+
+def keep_views(unet: MultiViewUNet, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """`predict_views`, and the deep features."""
+    return unet(*tensors)
+
+
+def predict_views_from_kept(unet: MultiViewUNet, *tensors: Tensor) -> Tensor:
+    """`predict_views` with the deep features of an earlier call, the last tensor."""
+    return unet(*tensors)[0]
 
 
 def predict_views_beside(
@@ -61,7 +71,30 @@ def predict_views_beside(
 
     cameras: [b, F + 1, 16], that of the last view 0.
     """
-    return unet(torch.cat([latents, picture[:, None]], dim=1), steps, cameras, context)[:, :-1]
+    return keep_views_beside(unet, latents, steps, cameras, context, picture)[0]
+
+
+def keep_views_beside(
+    unet: MultiViewUNet,
+    latents: Tensor,
+    steps: Tensor,
+    cameras: Tensor,
+    context: Tensor,
+    picture: Tensor,
+    deep: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`predict_views_beside`, and the deep features; those of an earlier call may be given."""
+    noise, deep = unet(torch.cat([latents, picture[:, None]], dim=1), steps, cameras, context, deep)
+    return noise[:, :-1], deep
+
+
+def predict_views_beside_from_kept(unet: MultiViewUNet, *tensors: Tensor) -> Tensor:
+    """`predict_views_beside` with the deep features of an earlier call, the last tensor."""
+    return keep_views_beside(unet, *tensors)[0]
+
+
+VIEWS = Predictions(predict_views, keep_views, predict_views_from_kept)
+VIEWS_BESIDE = Predictions(predict_views_beside, keep_views_beside, predict_views_beside_from_kept)
 
 
 def embed_text(unet: MultiViewUNet, text: Tensor) -> Tensor:

@@ -315,43 +315,62 @@ class MultiViewUNet(nn.Module):
         for i in range(0, len(self._context_sizes), 2):
             yield [piece for part in pieces for piece in part[i : i + 2]]
 
-    def forward(self, latents: Tensor, steps: Tensor, cameras: Tensor, context: Tensor) -> Tensor:
-        """Predicted noise, like `latents`.
+    def forward(
+        self, latents: Tensor, steps: Tensor, cameras: Tensor, context: Tensor, deep: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Predicted noise, like `latents`, and deep features [b, F, C', H, W]: what enters the last layer.
 
         Args:
             latents: [b, F, C, H, W], b groups of F views.
             steps: [b], of the 1000 that the network was trained on.
             cameras: [b, F, camera_dim].
             context: of `embed_context`.
+            deep: deep features of another call; only the first and the last layer run then.
         """
         assert self.shift_weight is not None, "fuse comes first"
         b, views = latents.shape[:2]
         dtype = self.shift_weight.dtype
         time = self.time_embed(time_features(steps, self.config.model_channels).to(dtype))
         embedding = (time[:, None] + self.camera_embed(cameras.to(dtype))).flatten(0, 1)  # [b F, E]
-        shifts = iter(F.linear(F.silu(embedding), self.shift_weight, self.shift_bias).split(self._shift_sizes, dim=1))
-        contexts = self._split_context(context)
-
-        def through(layer: nn.ModuleList, x: Tensor) -> Tensor:
-            for part in layer:
-                if isinstance(part, ResBlock):
-                    x = part(x, next(shifts))
-                elif isinstance(part, SpatialTransformer):
-                    x = part(x, views, contexts)
-                else:
-                    x = part(x)
-            return x
+        shifts = F.linear(F.silu(embedding), self.shift_weight, self.shift_bias).split(self._shift_sizes, dim=1)
+        contexts = list(self._split_context(context))
 
         x = latents.to(dtype).flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        skips = []
-        for layer in self.input_blocks:
-            x = through(layer, x)
-            skips.append(x)
-        x = through(self.middle_block, x)
-        for layer in self.output_blocks:
-            x = through(layer, torch.cat([x, skips.pop()], dim=1))
+        first = self.input_blocks[0][0](x)
+        if deep is None:
+            x = self._deep(first, views, iter(shifts), iter(contexts))
+        else:
+            x = deep.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        deep = x.unflatten(0, (b, views))
+        last_contexts = iter(contexts[-self.config.transformer_depth :])
+        x = _through(self.output_blocks[-1], torch.cat([x, first], dim=1), views, iter(shifts[-1:]), last_contexts)
         noise = self.out[2](group_norm(x, self.out[0], silu=True))
-        return noise.reshape(b, views, *latents.shape[2:]).to(latents.dtype)
+        return noise.reshape(b, views, *latents.shape[2:]).to(latents.dtype), deep
+
+    def _deep(self, x: Tensor, views: int, shifts: Iterator[Tensor], contexts: Iterator[KeyValues]) -> Tensor:
+        """All layers but the first and the last."""
+        skips = []
+        for layer in self.input_blocks[1:]:
+            x = _through(layer, x, views, shifts, contexts)
+            skips.append(x)
+        x = _through(self.middle_block, x, views, shifts, contexts)
+        for layer in self.output_blocks[:-1]:
+            x = _through(layer, torch.cat([x, skips.pop()], dim=1), views, shifts, contexts)
+        return x
+
+
+def _through(
+    layer: nn.ModuleList, x: Tensor, views: int, shifts: Iterator[Tensor], contexts: Iterator[KeyValues]
+) -> Tensor:
+    """The parts of a layer; each takes the next of what is its own."""
+    for part in layer:
+        if isinstance(part, ResBlock):
+            x = part(x, next(shifts))
+        elif isinstance(part, SpatialTransformer):
+            x = part(x, views, contexts)
+        else:
+            x = part(x)
+    return x
 
 
 def time_features(steps: Tensor, dim: int, longest: float = 10_000.0) -> Tensor:

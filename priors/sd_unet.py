@@ -7,6 +7,7 @@ their norm are read from the files, and left out. The shifts of all residual blo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -184,18 +185,32 @@ class UNet(nn.Module):
         """In the order in which `forward` visits them."""
         return [*self.down_blocks, self.mid_block, *self.up_blocks]
 
-    def forward(self, latents: Tensor, steps: Tensor, token: Tensor) -> Tensor:
-        """Noise [N, 4, H, W] in latents [N, 8, H, W] at steps [N], attending to token [N, 1, D]."""
+    def forward(
+        self, latents: Tensor, steps: Tensor, token: Tensor, deep: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Noise [N, 4, H, W] in latents [N, 8, H, W] at steps [N], attending to token [N, 1, D].
+
+        Args:
+            deep: deep features of another call; only the first convolution and the last block run then.
+        Returns:
+            The noise, and the deep features [N, C, H, W]: what enters the last block, but for the first one's skip.
+        """
         assert self.shift_weight is not None, "fuse comes first"
         time = self.time_embedding(time_features(steps, self.channels).to(latents.dtype))
-        shifts = iter(F.linear(F.silu(time), self.shift_weight, self.shift_bias).split(self._shift_sizes, dim=1))
+        shifts = F.linear(F.silu(time), self.shift_weight, self.shift_bias).split(self._shift_sizes, dim=1)
+        first = self.conv_in(latents)
+        if deep is None:
+            deep = self._deep(first, iter(shifts), token)
+        x = _block(self.up_blocks[-1], -1, torch.cat([deep, first], dim=1), shifts[-1], token)
+        return self.conv_out(group_norm(x, self.conv_norm_out, silu=True)), deep
+
+    def _deep(self, x: Tensor, shifts: Iterator[Tensor], token: Tensor) -> Tensor:
+        """All blocks but the last one, after the first convolution."""
 
         def block(level: Level, i: int, x: Tensor) -> Tensor:
-            x = level.resnets[i](x, next(shifts))
-            return level.attentions[i](x, token) if hasattr(level, "attentions") else x
+            return _block(level, i, x, next(shifts), token)
 
-        x = self.conv_in(latents)
-        skips = [x]
+        skips = []
         for level in self.down_blocks:
             for i in range(len(level.resnets)):
                 x = block(level, i, x)
@@ -206,11 +221,17 @@ class UNet(nn.Module):
         x = block(self.mid_block, 0, x)
         x = self.mid_block.resnets[1](x, next(shifts))
         for level in self.up_blocks:
-            for i in range(len(level.resnets)):
+            for i in range(min(len(level.resnets), len(skips))):  # one skip too few: the last block is not meant
                 x = block(level, i, torch.cat([x, skips.pop()], dim=1))
             if hasattr(level, "upsamplers"):
                 x = level.upsamplers[0](x)
-        return self.conv_out(group_norm(x, self.conv_norm_out, silu=True))
+        return x
+
+
+def _block(level: Level, i: int, x: Tensor, shift: Tensor, token: Tensor) -> Tensor:
+    """A level's residual block, and its attention where it has any."""
+    x = level.resnets[i](x, shift)
+    return level.attentions[i](x, token) if hasattr(level, "attentions") else x
 
 
 def time_features(steps: Tensor, dim: int, longest: float = 10_000.0) -> Tensor:

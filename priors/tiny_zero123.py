@@ -364,6 +364,23 @@ class TinyZero123(nn.Module):
         Raises:
             ValueError: a shape does not fit; the message names the argument.
         """
+        return self.denoise_and_keep(x_t, t, relative_azimuth_deg, elevation_deg, source_elevation_deg, cache, joint)[0]
+
+    def denoise_and_keep(
+        self,
+        x_t: Tensor,
+        t: Tensor,
+        relative_azimuth_deg: Tensor,
+        elevation_deg: Tensor,
+        source_elevation_deg: Tensor,
+        cache: SourceCache,
+        joint: bool,
+        deep: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """`denoise`, and the deep features [B V, T, d], what the blocks make of the tokens.
+
+        deep: that of another call; the blocks are then left out.
+        """
         self._check_pictures("x_t", x_t, 5)
         batch, views = x_t.shape[:2]
         for name, value in (("relative_azimuth_deg", relative_azimuth_deg), ("elevation_deg", elevation_deg)):
@@ -384,9 +401,11 @@ class TinyZero123(nn.Module):
             per_view(source_elevation_deg),
             False,
         )
-        for block, k, v in zip(self.blocks, cache.keys, cache.values, strict=True):
-            x, _, _ = self._block(block, x, modulation, k, v, joint)
-        return self._decode(self.decode, x, skip1, skip2, condition).unflatten(0, (batch, views))
+        if deep is None:
+            for block, k, v in zip(self.blocks, cache.keys, cache.values, strict=True):
+                x, _, _ = self._block(block, x, modulation, k, v, joint)
+            deep = x
+        return self._decode(self.decode, deep, skip1, skip2, condition).unflatten(0, (batch, views)), deep
 
     def trunk_matrices(self) -> list[nn.Parameter]:
         """The weights for Muon: matrices inside the blocks."""

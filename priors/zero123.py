@@ -21,10 +21,16 @@ from torch import Tensor
 
 from cameras import Cameras
 from config import PriorConfig
-from priors.ldm import LatentPrior, Schedule, vae_network
+from priors.ldm import LatentPrior, Schedule, needed_halves, vae_network
 from priors.ldm_networks import Network, Runtime
 from priors.weights import locate, read_settings
-from priors.zero123_networks import embed_picture, image_encoder_network, predict, read_projection, unet_network
+from priors.zero123_networks import (
+    PREDICTIONS,
+    embed_picture,
+    image_encoder_network,
+    read_projection,
+    unet_network,
+)
 
 if TYPE_CHECKING:
     from prepare import PreparedImage
@@ -87,16 +93,16 @@ class Zero123Prior(LatentPrior):
         source, tokens = self._conditions_of(cameras, guidance)
         copies = len(tokens) // len(latents)  # both halves in one call, or the needed one alone
         x = latents.repeat(copies, 1, 1, 1) if copies > 1 else latents
-        output = self.unet.run(predict, x, source, self.step_tensor(t, len(tokens)), tokens)
+        halves = needed_halves(guidance)
+        output = self.ask(self.unet, PREDICTIONS, halves, x, source, self.step_tensor(t, len(tokens)), tokens)
         return self.memory.combine(*output.chunk(2), guidance, t, cameras) if copies > 1 else output
 
     def _conditions_of(self, cameras: Cameras, guidance: float) -> tuple[Tensor, Tensor]:
         """Source latents and tokens of the halves that this guidance needs, conditional first."""
         assert self._source is not None, "set_source comes first"
-        kind = guidance if guidance in (0.0, 1.0) else None
-        asked = (cameras, kind, self.unet.dtype)
+        halves = needed_halves(guidance)
+        asked = (cameras, halves, self.unet.dtype)
         if self._asked is None or self._asked[0] is not cameras or self._asked[1:] != asked[1:]:
-            halves = (1.0, 0.0) if kind is None else (kind,)
             source, tokens = self._source.expand(len(cameras), -1, -1, -1), self.tokens(cameras)
             # Zero where the picture is not known: also the token, after the linear map, whose bias is not zero.
             source, tokens = (torch.cat([part * half for half in halves]) for part in (source, tokens))

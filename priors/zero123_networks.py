@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from errors import UserError
 from priors.clip_networks import ClipConfig, ProjectedPictureEncoder
-from priors.ldm_networks import Network, Runtime
+from priors.ldm_networks import Network, Predictions, Runtime
 from priors.sd_unet import UNet
 from priors.weights import Located, load_safetensors, read_settings
 
@@ -42,10 +42,27 @@ def diffusers_unet(settings: dict) -> nn.Module:
 
 def predict(unet: nn.Module, latents: Tensor, source: Tensor, steps: Tensor, tokens: Tensor) -> Tensor:
     """Noise in the latents [N, 4, S / 8, S / 8], beside the picture's latents, at N steps, attending to N tokens."""
-    x = torch.cat([latents, source], dim=1)
     if isinstance(unet, UNet):
-        return unet(x, steps, tokens)
+        return predict_and_keep(unet, latents, source, steps, tokens)[0]
+    x = torch.cat([latents, source], dim=1)
     return unet(x, steps, encoder_hidden_states=tokens, return_dict=False)[0]
+
+
+def predict_and_keep(
+    unet: UNet, latents: Tensor, source: Tensor, steps: Tensor, tokens: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`predict`, and the deep features."""
+    return unet(torch.cat([latents, source], dim=1), steps, tokens)
+
+
+def predict_from_kept(
+    unet: UNet, latents: Tensor, source: Tensor, steps: Tensor, tokens: Tensor, deep: Tensor
+) -> Tensor:
+    """`predict` with the deep features of an earlier call."""
+    return unet(torch.cat([latents, source], dim=1), steps, tokens, deep)[0]
+
+
+PREDICTIONS = Predictions(predict, predict_and_keep, predict_from_kept)
 
 
 def image_encoder_network(part: Located, runtime: Runtime) -> Network:

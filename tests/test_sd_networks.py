@@ -16,7 +16,7 @@ from priors.ldm_networks import Runtime
 from priors.sd_unet import UNet
 from priors.sd_vae import Autoencoder
 from priors.zero123 import Zero123Prior
-from priors.zero123_networks import predict
+from priors.zero123_networks import predict, predict_and_keep, predict_from_kept
 
 CPU = torch.device("cpu")
 
@@ -125,8 +125,13 @@ def test_a_job_imports_no_heavy_library(folder):
 def test_the_compiler_takes_whole_networks(folder):
     """Without a break: what prior.compile=true hands to the code generator, which is not asked here."""
     prior, asked = made(folder, torch.float32, True), questions(torch.float32)
+    unet, noisy = prior.unet.module, (*asked["latents"], asked["steps"], asked["token"])
+    with torch.no_grad():
+        deep = predict_and_keep(unet, *noisy)[1]
     calls = (
-        (predict, prior.unet.module, (*asked["latents"], asked["steps"], asked["token"])),
+        (predict, unet, noisy),
+        (predict_and_keep, unet, noisy),
+        (predict_from_kept, unet, (*noisy, deep)),
         (encode_mean, prior.vae.module, (asked["pictures"],)),
         (decode_mean, prior.vae.module, (asked["latents"][0],)),
     )
