@@ -41,7 +41,12 @@ def pictures() -> tuple[Views, Views]:
 
 
 def optimiser(pictures, config: FitConfig, device: torch.device = CPU) -> SplatOptimiser:
-    first = first_gaussians(*pictures, config, torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(1)
+    first = first_gaussians(*pictures, config, generator)
+    # Ellipsoids: gradients of a ball's rotation are rounding alone, and Adam makes whole steps of them. With balls, one
+    # unit in the last place of the parameters puts a tenth of the log_scales elsewhere within four steps.
+    first.log_scales = first.log_scales - 0.3 + 0.5 * torch.randn(first.log_scales.shape, generator=generator)
+    first.quats = torch.randn(first.quats.shape, generator=generator)
     return SplatOptimiser(first.to(device), config, 30, torch.Generator().manual_seed(0))
 
 
@@ -102,22 +107,23 @@ def assert_same_steps(watched: SplatOptimiser, fused: SplatOptimiser, shown_watc
     """Equal gradients in the first step; then most parameters in the same place, and none farther off than it can go.
 
     Adam's steps have the length of the learning rate however small a gradient is. Two rasterisers whose gradients
-    differ by 1e-6 of the largest therefore part ways where the true gradient is nothing.
+    differ by 1e-6 of the largest therefore part ways where the true gradient is nothing: noise of that size puts 0.9 %
+    of the quats farther than 1e-4 off, and all else 8e-5 off at most.
     """
     losses = losses_of(watched, *shown_watched, 1, sharpen=True), losses_of(fused, *shown_fused, 1, sharpen=True)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert_same_gradients(watched, fused)
     for made, shown, found in zip((watched, fused), (shown_watched, shown_fused), losses, strict=True):
         found += losses_of(made, *shown, STEPS - 1, sharpen=True)
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    # A Gaussian's edge, 1 / 255 of a pixel, may count in one alone: 1.2e-5 of the loss was seen.
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     rates = watched._rates() | {"means": watched.config.lr_means}  # the largest, at first
     for name, value in watched.gaussians.tensors().items():
         apart = (getattr(fused.gaussians, name) - value.to(fused.gaussians.means.device)).abs()
         # In a step both move by the rate at most, in opposite directions at worst; rounding comes on top.
         if apart.numel():
             assert apart.max() <= 2 * STEPS * rates.get(name, 0.0) + 1e-4, name
-        # The gradients of quats of round Gaussians are nothing but rounding.
-        if name != "quats":
-            assert_mostly(apart <= 1e-4, name)  # on the CPU none is 5e-5 apart
+        assert_mostly(apart <= 1e-4, name)
     total, expected = fused.statistics.total.cpu(), watched.statistics.total.cpu()
     assert_mostly(torch.isclose(total, expected, rtol=1e-2, atol=1e-3), "pulls")
     assert_mostly(fused.statistics.seen.cpu() == watched.statistics.seen.cpu(), "seen")
@@ -132,8 +138,7 @@ def assert_same_gradients(watched: SplatOptimiser, fused: SplatOptimiser) -> Non
         if not rates.get(name):  # nothing is asked for
             assert not expected.any() and not fused.adam.first[name].any(), name
             continue
-        # Those of quats measure the same as those of log_scales, a change of shape, and may be all rounding.
-        largest = watched.adam.first["log_scales" if name == "quats" else name].abs().max().cpu()
+        largest = expected.abs().max()
         assert largest > 0, name
         # 1e-6 of the largest is what the CPU's and the GPU's rasterisers differ by; the sign of one pixel's error,
         # where it is 0 but for rounding, is a gradient of its own under the l1 loss.
