@@ -99,14 +99,16 @@ def remember(prior: Prior, every: int) -> list[str]:
 
 @pytest.mark.parametrize("guidance", [0.0, 1.0, 2.5])
 def test_the_same_question_has_the_same_answer(prior, guidance):
-    """Bit for bit, at the same latents, level and cameras: the outer layers alone, with the features of the whole."""
+    """At the same latents, level and cameras: the outer layers alone, with the features of the whole."""
     latents, cameras = some_views(prior)
     plain = prior.predict(latents, 0.5, cameras, guidance)[1]
     kinds = remember(prior, 2)
     with prior.walking():
         kept, again = (prior.predict(latents, 0.5, cameras, guidance)[1] for _ in range(2))
         moved = prior.predict(latents + 0.1, 0.5, cameras, guidance)[1]
-    assert torch.equal(kept, plain) and torch.equal(again, plain) and not torch.equal(moved, plain)
+    assert torch.equal(kept, plain) and not torch.equal(moved, plain)
+    # The embedded prior's tokens come back through a difference and a sum: 1e-6 was measured. The others' are kept.
+    torch.testing.assert_close(again, plain, rtol=0, atol=1e-5 if prior.channels == 4 else 0.0)
     halves = len(kinds) // 3  # the embedded prior takes the halves one by one
     assert kinds == ["keeping"] * halves + ["outer"] * halves + ["keeping"] * halves
 
@@ -169,7 +171,7 @@ def test_parts_of_a_call_keep_what_the_whole_call_keeps(name):
         latents, cameras = some_views(prior)
         results.append(walk(prior, latents, [0.6, 0.4, 0.2], cameras, lambda t: 2.5))
         assert kinds == ["keeping", "outer"]
-    # 1e-5 was measured, on values up to 4: other batches sum in another order.
+    # 1e-5 was measured, on values up to 9: other batches sum in another order.
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-4)
 
 

@@ -18,9 +18,9 @@ from priors.zero123 import Zero123Prior
 
 
 def tiny_network(seed: int = 0) -> TinyZero123:
-    """16 px, 2 blocks of width 32."""
+    """16 px, 3 blocks of width 32."""
     generator = torch.Generator().manual_seed(seed)
-    config = TinyZero123Config(image_size=16, width=32, depth=2, heads=2, stem_channels=8, middle_channels=8)
+    config = TinyZero123Config(image_size=16, width=32, depth=3, heads=2, stem_channels=8, middle_channels=8)
     model = TinyZero123(config)
     for parameter in model.parameters():  # many layers start at zero; smaller weights than these leave attention idle
         torch.nn.init.normal_(parameter, std=0.3, generator=generator)
