@@ -334,6 +334,56 @@ def test_check_tensor_names_argument_expected_and_found():
         cuda_ext.check_tensor("means", field.to("meta"), (2, 3), torch.float32, cpu)
 
 
+class CoreDouble:
+    """Stands for cuda-core: what was made and launched."""
+
+    def __init__(self) -> None:
+        self.made, self.launched = [], []
+        self.ObjectCode = self.Stream = self
+
+    def from_cubin(self, machine_code: bytes, name: str):
+        return self
+
+    def get_kernel(self, name: str) -> str:
+        self.made.append(name)
+        return name
+
+    def from_handle(self, handle: int) -> str:
+        self.made.append(f"stream {handle}")
+        return f"stream {handle}"
+
+    def LaunchConfig(self, grid, block, shmem_size):
+        self.made.append((grid, block, shmem_size))
+        return grid, block, shmem_size
+
+    def launch(self, *call) -> None:
+        self.launched.append(call)
+
+
+def test_what_a_launch_needs_beside_its_arguments_is_made_once(monkeypatch):
+    core, cpu = CoreDouble(), torch.device("cpu")
+    monkeypatch.setattr(launch, "import_cuda_core", lambda: core)
+    monkeypatch.setattr(launch, "compile_kernels", lambda name, architecture, constants: b"")
+    monkeypatch.setattr(launch, "device_architecture", lambda device: 90)
+    monkeypatch.setattr(launch, "_bind_context", lambda index: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: cpu.index)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    module, out = launch.KernelModule("probe", cpu, {}), torch.zeros(3)
+    for grid in (0, (2, 0), 5, 5, (2, 3)):
+        module.launch("fill", grid, 64, 1, 0.1, np.float64(0.1), np.float32(0.2), None, out)
+    module.launch("drain", 5, 64, shared_bytes=16)
+    config = (5, 64, 0)
+    assert core.made == ["fill", config, "stream 7", ((2, 3), 64, 0), "drain", (5, 64, 16)]
+    values = (1, np.float32(0.1), np.float64(0.1), np.float32(0.2), 0, out.data_ptr())
+    assert core.launched[:2] == [("stream 7", config, "fill", *values)] * 2
+    assert [type(value) for value in core.launched[0][3:]] == [int, np.float32, np.float64, np.float32, int, int]
+    assert core.launched[2:] == [
+        ("stream 7", ((2, 3), 64, 0), "fill", *values), ("stream 7", (5, 64, 16), "drain"),
+    ]  # fmt: skip
+    with pytest.raises(AssertionError, match="fill: argument 1 is not contiguous"):
+        module.launch("fill", 5, 64, 1, torch.zeros(4)[::2])
+
+
 def launch_probe(module, source: torch.Tensor, out: torch.Tensor, factor: float = 0.1) -> None:
     count = len(out)
     arguments = (count, 2**33, factor, np.float64(0.1), source, None, out)
