@@ -9,6 +9,7 @@ import gc
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,9 +168,7 @@ class GraphedCall:
             self._pool = torch.cuda.graph_pool_handle()
         try:
             # One pool for all: each replay's results are copied out before the next one overwrites them.
-            # What the caller's autocast has cast and kept is freed when it ends; a recording has to cast for itself.
-            dtype = _autocast_dtype(self.device)
-            with torch.autocast(self.device.type, dtype, enabled=dtype is not None, cache_enabled=False):
+            with _recording_autocast(self.device):
                 graph, outputs = capture(lambda: self.function(*args, **kwargs), self.device, self._pool)
         except RuntimeError as error:  # out of memory too: the plain call needs less
             logger.warning("no CUDA graph of %s: %s", _name(self.function), str(error).strip().splitlines()[0])
@@ -182,6 +181,14 @@ class GraphedCall:
 def _signature(tensor: Tensor) -> tuple:
     """What a recording depends on; strides too: a channels_last input takes other kernels."""
     return tuple(tensor.shape), tensor.dtype, tensor.device.type, tensor.stride()
+
+
+def _recording_autocast(device: torch.device) -> AbstractContextManager:
+    """The autocast that is on, but for what it has cast and kept, which is freed when it ends: a recording has to cast
+    for itself. Without one nothing is entered: even a disabled autocast makes a compiled function compile anew, which
+    no recording survives."""
+    dtype = _autocast_dtype(device)
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype, cache_enabled=False)
 
 
 def _autocast_dtype(device: torch.device) -> torch.dtype | None:

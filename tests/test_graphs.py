@@ -104,6 +104,21 @@ def test_failed_recording_warns_once_and_calls_go_on(recorded, monkeypatch, capl
     assert len(caplog.records) == 1 and "\n" not in caplog.records[0].getMessage()
 
 
+def test_a_compiled_function_is_not_compiled_again_while_it_is_recorded(recorded):
+    """Compiled code is guarded by the state of autocast, and to compile while recording ends the recording."""
+    make, made = recorded
+    compilations = []
+
+    def backend(module, example_inputs):
+        compilations.append(module)
+        return module.forward
+
+    call = make(torch.compile(torch.no_grad()(lambda x: {"twice": x * 2}), backend=backend, dynamic=False))
+    for k in range(3):
+        assert torch.equal(call(torch.full((2,), float(k)))["twice"], torch.full((2,), 2.0 * k))
+    assert (len(compilations), len(made)) == (1, 1)
+
+
 def test_without_a_gpu_calls_are_plain():
     call = GraphedCall(weighted, torch.device("cpu"))
     assert not call.enabled
