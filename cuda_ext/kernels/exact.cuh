@@ -3,9 +3,9 @@
 #pragma once
 
 struct Exact {
-    double value;
-    __device__ Exact() {}
-    __device__ Exact(double v) : value(v) {}
+  double value;
+  __device__ Exact() {}
+  __device__ Exact(double v) : value(v) {}
 };
 
 __device__ inline Exact operator+(Exact a, Exact b) { return Exact(__dadd_rn(a.value, b.value)); }

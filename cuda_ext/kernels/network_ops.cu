@@ -8,15 +8,15 @@ extern "C" __global__ void add_biased(
     long long vectors,  // of kVector values
     int channels, Half* __restrict__ out)
 {
-    const long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= vectors) return;
-    float sum[kVector], more[kVector], constant[kVector];
-    load(a + i * kVector, sum);
-    load(b + i * kVector, more);
-    load(bias + i * kVector % channels, constant);
+  const long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= vectors) return;
+  float sum[kVector], more[kVector], constant[kVector];
+  load(a + i * kVector, sum);
+  load(b + i * kVector, more);
+  load(bias + i * kVector % channels, constant);
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) sum[k] += more[k] + constant[k];
-    store(out + i * kVector, sum);
+  for (int k = 0; k < kVector; ++k) sum[k] += more[k] + constant[k];
+  store(out + i * kVector, sum);
 }
 
 // out = value * gelu(gate) of rows [value, gate], gelu(g) = g (1 + erf(g / sqrt(2))) / 2 (arXiv:2002.05202).
@@ -25,14 +25,14 @@ extern "C" __global__ void geglu(
     long long vectors,           // of the result
     int channels, Half* __restrict__ out)  // [rows, channels]
 {
-    const long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= vectors) return;
-    const long long row = i * kVector / channels;
-    const Half* from = x + i * kVector + row * channels;  // the row's value: as many gates have been passed as rows
-    float value[kVector], gate[kVector];
-    load(from, value);
-    load(from + channels, gate);
+  const long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= vectors) return;
+  const long long row = i * kVector / channels;
+  const Half* from = x + i * kVector + row * channels;  // the row's value: as many gates have been passed as rows
+  float value[kVector], gate[kVector];
+  load(from, value);
+  load(from + channels, gate);
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) value[k] *= 0.5f * gate[k] * (1.0f + erff(gate[k] * 0.70710678f));
-    store(out + i * kVector, value);
+  for (int k = 0; k < kVector; ++k) value[k] *= 0.5f * gate[k] * (1.0f + erff(gate[k] * 0.70710678f));
+  store(out + i * kVector, value);
 }
