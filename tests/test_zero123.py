@@ -403,6 +403,9 @@ def test_the_configs_are_the_official_run(name, variant):
     assert sum(plan.calls for plan in plans) - (len(plans[0].inversion) - 1) == 352
     assert fit.init_steps + fit.rounds * fit.round_steps == 315
     assert (fit.guidance_low, fit.guidance_high, fit.inversion_guidance) == (0.0, 1.0, 0.0)
+    second = config.refinement
+    assert (second.rounds, second.views, second.elevation) == (1, 8, 0.0)
+    assert (second.level, second.denoise_steps, second.guidance) == (0.181, 10, 2.0)
 
 
 @pytest.mark.gpu
