@@ -6,7 +6,9 @@
 constexpr int kBlock = BLOCK;  // threads
 constexpr int kChunk = 256;  // boxes in shared memory at a time: 6 KiB
 
-extern "C" __global__ void __launch_bounds__(kBlock) extract_fields_fused(
+// Eight blocks a multiprocessor, as many as it holds threads for: with the 40 registers that the compiler would take by
+// itself there is room for six, too few to hide how long shared memory takes to answer.
+extern "C" __global__ void __launch_bounds__(kBlock, 8) extract_fields_fused(
     const float4* __restrict__ boxes_xy,  // [count] centre, half extents, negative where it contributes nowhere
     const float2* __restrict__ boxes_z,   // [count] centre, half extent
     const float4* __restrict__ records,  // [count, 3] l0 l1 l2 l3, l4 l5 log2-opacity -, what rounding the centre left
