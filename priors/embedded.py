@@ -135,6 +135,8 @@ class EmbeddedPrior(Prior):
             cache.values,
             joint=bool(group),
         )
+        if t == 1.0:  # pure noise: features that have seen nothing of the views serve no other step
+            return network()
         return self.features.call((half,), network, lambda: network(keep=True), lambda deep: network(deep=deep))
 
     def _denoise(

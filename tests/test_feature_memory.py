@@ -140,6 +140,16 @@ def test_off_is_the_plain_network(prior):
     assert torch.equal(walked, lone)
 
 
+def test_features_of_pure_noise_serve_no_other_step():
+    """The embedded prior's first step from level 1 is whole, and so is the next."""
+    prior = tiny_embedded()
+    show(prior, 3)
+    latents, cameras = some_views(prior)
+    kinds = remember(prior, 2)
+    walk(prior, latents, [1.0, 0.8, 0.5, 0.0], cameras, lambda t: 1.0)
+    assert kinds == ["keeping", "outer"]  # of the last two steps
+
+
 def test_inversion_and_sampling_are_walks_of_their_own(prior):
     """3 steps up, 3 down: of either way every other one is shallow, and the views stay near those of all steps."""
     _, cameras = some_views(prior)
