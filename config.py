@@ -166,6 +166,7 @@ class MeshConfig:
     resolution: int = 128  # grid nodes along the longest side
     iso: str = "auto"  # density threshold: auto or a number
     carve: bool | None = None  # cut off what stands out beyond the splats' silhouettes; null: with iso=auto, lower then
+    pixel: float | None = None  # side of a pixel of the fit, world units; 0: unknown; null: the prior's, 0 with load=
     smooth: float = 0.7  # standard deviation, in voxels, of the blur of the field; 0: none
     seal: int = 3  # hollows behind pinholes up to twice as many voxels wide are filled; 0: only those wholly shut off
     floaters: float = 0.1  # parts smaller than this share of the largest one's diagonal are dropped
@@ -175,6 +176,8 @@ class MeshConfig:
     def __post_init__(self) -> None:
         _require_between("mesh.resolution", self.resolution, 2, 4096)
         _require_between("mesh.smooth", self.smooth, 0.0, 100.0)
+        if self.pixel is not None:
+            _require_between("mesh.pixel", self.pixel, 0.0, 1e6)
         _require_between("mesh.seal", self.seal, 0, 64)
         _require_between("mesh.floaters", self.floaters, 0.0, 0.99)
         _require_between("mesh.smooth_iterations", self.smooth_iterations, 0, 1000)

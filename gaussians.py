@@ -92,6 +92,11 @@ class Gaussians:
     def detach(self) -> "Gaussians":
         return self.map(Tensor.detach)
 
+    def widened(self, variance: float) -> "Gaussians":
+        """Blurred by a Gaussian of this variance (world units²) to all sides, their peaks kept."""
+        wider = 0.5 * torch.log(torch.exp(2.0 * self.log_scales) + variance)
+        return Gaussians(**{**self.tensors(), "log_scales": wider})
+
     def __getitem__(self, index) -> "Gaussians":
         """The Gaussians at `index` (a mask, an index tensor, or a slice)."""
         return self.map(lambda value: value[index])

@@ -93,12 +93,13 @@ def fit_stage(
 
 
 def surface(
-    gaussians: Gaussians, settings: MeshConfig, times: StageTimes, elevation_deg: float = 0.0
+    gaussians: Gaussians, settings: MeshConfig, times: StageTimes, elevation_deg: float = 0.0, pixel: float = 0.0
 ) -> tuple[Mesh, GridSpec, float]:
     """The closed surface of the Gaussians as the isosurface method gives it, its grid and its threshold.
 
     Args:
         elevation_deg: of the camera of the picture that they were fitted to.
+        pixel: side, in world units, of the pixels that they were fitted in; 0: not known.
     """
     automatic = settings.iso == "auto"
     # A number asks for the surface at that density: it is not cut unless that is asked for too.
@@ -113,18 +114,18 @@ def surface(
         smooth = settings.smooth * grid.voxel_size / sampled.voxel_size
         density = smooth_field(extract_fields(gaussians, sampled, settings.backend), smooth)
     with times.stage("isosurface"):
-        iso = auto_threshold(gaussians, density, sampled) if automatic else float(settings.iso)
+        iso = auto_threshold(gaussians, density, sampled, pixel=pixel) if automatic else float(settings.iso)
         if automatic and carving:
             iso *= LOOSE_SHARE
         if carving:
             logger.info("surface at mesh.iso=%.3g, cut to the silhouettes of the splats", iso)
         if not whole:
-            silhouettes = silhouettes_of(density, iso, sampled, gaussians, elevation_deg) if carving else None
+            silhouettes = silhouettes_of(density, iso, sampled, gaussians, elevation_deg, pixel) if carving else None
             backend = resolve_backend(settings.backend, gaussians.means.device)
             field = SlabField(gaussians, grid, backend, settings.smooth, iso, silhouettes)
             return surface_by_slabs(field, density, sampled, settings.seal), grid, iso
         if carving:
-            density = carve(density, iso, grid, gaussians, elevation_deg)
+            density = carve(density, iso, grid, gaussians, elevation_deg, pixel=pixel)
         return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
 
 
@@ -162,7 +163,7 @@ def mesh_stage(
     """
     settings = config.mesh
     elevation_deg = source_elevation(config) if reference is None else float(reference[1].orbit_angles()[1][0])
-    raw, grid, iso = surface(gaussians, settings, times, elevation_deg)
+    raw, grid, iso = surface(gaussians, settings, times, elevation_deg, _fitted_pixel(config, gaussians.means.device))
     with times.stage("clean mesh"):
         mesh, cleanup = clean_mesh(raw, settings.faces, settings.floaters, settings.smooth_iterations)
     with times.stage("texture"):
@@ -179,6 +180,13 @@ def mesh_stage(
         **cleanup.to_dict(),
     }
     return textured, report
+
+
+def _fitted_pixel(config: Config, device: torch.device) -> float:
+    """Side of the pixels that the Gaussians were fitted in, world units: as given, else the prior's; 0: not known."""
+    if config.mesh.pixel is not None:
+        return config.mesh.pixel
+    return 0.0 if config.load else make_prior(config.prior, device).pixel
 
 
 def refine_stage(

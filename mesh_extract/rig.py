@@ -9,6 +9,7 @@ from torch import Tensor
 from cameras import Cameras, concatenate, orbit_cameras
 from gaussians import Gaussians
 from gs_renderer import render
+from rasterize.definition import EPS2D
 
 # Rings of views: elevation in degrees and number. Gaussians are fitted to views about as high as their picture's, and
 # there alone they are known to look right: one half to both sides of it, relative to it.
@@ -57,6 +58,24 @@ def moved(cameras: Cameras, offset: np.ndarray) -> Cameras:
 
 
 @torch.no_grad()
-def draw_coverage(gaussians: Gaussians, cameras: Cameras) -> Tensor:
-    """Coverage [C, H, W] of Gaussians as cameras see it, float32, in [0, 1], on the device of the Gaussians."""
-    return render(gaussians.detach().to(torch.float32), cameras.to(gaussians.means.device)).alpha
+def draw_coverage(gaussians: Gaussians, cameras: Cameras, pixel: float = 0.0) -> Tensor:
+    """Coverage [C, H, W] of Gaussians as cameras see it, float32, in [0, 1], on the device of the Gaussians.
+
+    Args:
+        pixel: side, in world units, of the pixels that the Gaussians were fitted in. The rasteriser makes all that it
+            draws wider, by EPS2D pixels²; Gaussians are fitted to look right when that is added, so in finer pixels
+            they are too thin (Yu et al. 2024, "Mip-Splatting"). What these views add too little is added here.
+    """
+    gaussians = gaussians.detach().to(torch.float32)
+    variance = EPS2D * (pixel**2 - _pixel_at(gaussians.means, cameras) ** 2) if pixel > 0 and len(gaussians) else 0.0
+    if variance > 0:
+        gaussians = gaussians.widened(variance)
+    return render(gaussians, cameras.to(gaussians.means.device)).alpha
+
+
+def _pixel_at(points: Tensor, cameras: Cameras) -> float:
+    """Side of a pixel, world units, at the depth of the middle of points [P, 3], the mean over the cameras."""
+    middle = points.double().mean(dim=0).cpu()
+    views, intrinsics = cameras.viewmats.double().cpu(), cameras.Ks.double().cpu()
+    depths = views[:, 2, :3] @ middle + views[:, 2, 3]
+    return float((depths / intrinsics[:, 0, 0]).mean())

@@ -39,6 +39,7 @@ def auto_threshold(
     density: Tensor,
     grid: GridSpec,
     render_alpha: Callable[[Gaussians, Cameras], Tensor] | None = None,
+    pixel: float = 0.0,
 ) -> float:
     """The threshold whose silhouettes match the coverage of the rendered Gaussians best.
 
@@ -53,6 +54,7 @@ def auto_threshold(
             its device.
         grid: the grid of `density`.
         render_alpha: draws coverage [C, H, W] in [0, 1]; None: gs_renderer.render.
+        pixel: side, in world units, of the pixels that the Gaussians were fitted in; 0: not known.
     Raises:
         UserError: the field is not finite or has no surface, or the Gaussians draw nothing.
     """
@@ -69,7 +71,8 @@ def auto_threshold(
     cameras = orbit_cameras(_AZIMUTHS_DEG, _ELEVATIONS_DEG, width=_SIZE_PX, height=_SIZE_PX)
     centre = (np.asarray(grid.lower) + np.asarray(grid.upper)) / 2
     zoom = _BALL / (np.linalg.norm(np.asarray(grid.upper) - np.asarray(grid.lower)) / 2)
-    drawn = (render_alpha or draw_coverage)(_moved(gaussians, centre, zoom), cameras)
+    moved = _moved(gaussians, centre, zoom)
+    drawn = draw_coverage(moved, cameras, pixel * zoom) if render_alpha is None else render_alpha(moved, cameras)
     alphas = drawn.detach().to(field.device).double()
     if alphas.sum() < 1.0:
         raise UserError(

@@ -64,6 +64,11 @@ class Prior(abc.ABC):
         self.device = device
         self.guidance = guidance
 
+    @property
+    def pixel(self) -> float:
+        """Side of a pixel of its pictures at the object's middle, world units."""
+        return 2.0 * self.radius * math.tan(math.radians(self.fovy_deg) / 2.0) / self.image_size
+
     @abc.abstractmethod
     def set_source(self, prepared: PreparedImage | None, elevation_deg: float) -> None:
         """Take the picture that all later calls are conditioned on; positive elevation is above.
