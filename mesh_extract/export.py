@@ -5,6 +5,7 @@ The same mesh gives the same bytes: nothing of the day or the machine goes into 
 
 import io
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -45,9 +46,11 @@ def export_obj(textured: TexturedMesh, path: Path) -> None:
     picture = path.with_name(f"{path.stem}_albedo.png")
     with ExitStack() as stack:  # renamed in reverse: the .obj comes last, when what it names is there
         files = [stack.enter_context(whole_file(name)) for name in (path, material, picture)]
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+        compressed = pool.submit(_png_bytes, textured.texture)  # as long as the text takes, and without Python's lock
         files[0].write_text(_obj_text(textured, mesh, material.name), encoding="utf-8", newline="\n")
         files[1].write_text(_mtl_text(picture.name), encoding="utf-8", newline="\n")
-        files[2].write_bytes(_png_bytes(textured.texture))
+        files[2].write_bytes(compressed.result())
 
 
 @register(EXPORTERS, ".glb")
@@ -57,10 +60,12 @@ def export_glb(textured: TexturedMesh, path: Path) -> None:
 
     mesh = _checked(textured)
     vertex_index, uv_index, faces = textured.split_vertices()
-    # Reread from PNG bytes, so that trimesh embeds a picture of known format.
-    picture = Image.open(io.BytesIO(_png_bytes(textured.texture)))
     material = trimesh.visual.material.PBRMaterial(
-        name="albedo", baseColorTexture=picture, baseColorFactor=[255] * 4, metallicFactor=0.0, roughnessFactor=1.0
+        name="albedo",
+        baseColorTexture=Image.fromarray(textured.texture),  # embedded as PNG
+        baseColorFactor=[255] * 4,
+        metallicFactor=0.0,
+        roughnessFactor=1.0,
     )
     geometry = trimesh.Trimesh(
         mesh.vertices[vertex_index],
