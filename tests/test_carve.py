@@ -40,7 +40,7 @@ def test_a_low_threshold_is_cut_to_the_silhouettes(resolution):
     density = smooth_field(extract_fields(gaussians, grid), 0.7)
     matched = auto_threshold(gaussians, density, grid)
     before = density.clone()
-    iso = LOOSE_SHARE * matched
+    iso = 0.35 * matched
     loose = extract_mesh(fill_cavities(density, iso, 2), grid, iso)
     carved = extract_mesh(fill_cavities(carve(density, iso, grid, gaussians), iso, 2), grid, iso)
     assert torch.equal(density, before)
