@@ -214,7 +214,7 @@ class RefineConfig:
     rounds: int = 1  # times that the mesh is drawn, improved by the prior, and its texture fitted
     views: int = 8  # views a round, evenly spaced
     elevation: float | None = None  # of them, degrees; null: the picture's
-    level: float = 0.9  # noise level up to which the prior changes them; 0.181 in the official code
+    level: float = 0.9  # noise level up to which the prior changes them, the embedded one; 0.181 in the official code
     denoise_steps: int = 2  # DDIM steps from there down
     guidance: float = 1.0  # classifier-free guidance scale
     solver: str = "least_squares"  # how the texture is fitted: least_squares | adam (the official code's)

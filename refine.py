@@ -1,7 +1,7 @@
 """Texture refinement: the prior improves pictures of the textured mesh, and the texture follows them.
 
-MicroDreamer's second stage (arXiv:2404.19525; main2.py of the official code): draw the mesh from all around, add a
-little noise, denoise (`sir.target_views`), and fit the texture to the result and to the source picture.
+MicroDreamer's second stage (arXiv:2404.19525; main2.py of the official code): draw the mesh from all around, add
+noise, denoise (`sir.target_views`), and fit the texture to the result and to the source picture.
 
 | here                 | official code                                                                |
 |----------------------|------------------------------------------------------------------------------|

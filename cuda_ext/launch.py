@@ -70,6 +70,7 @@ class KernelModule:
         self._core.launch(self._stream(), *prepared, *values)
 
     def _prepare(self, kernel: str, grid: Dim, block: Dim, shared_bytes: int) -> tuple[object, object]:
+        """The launch's configuration and its kernel, kept for the next call of that shape."""
         if len(self._launches) >= _MOST_LAUNCHES:
             self._launches.clear()
         if kernel not in self._kernels:  # a recording must not load kernels, but it may launch them in other shapes

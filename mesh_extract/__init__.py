@@ -3,7 +3,8 @@
 grid = GridSpec.around(gaussians, resolution)                      # where the samples lie
 density = smooth_field(extract_fields(gaussians, grid), 0.7)       # [X, Y, Z]
 iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid)       # or a number
-density = carve(density, iso, grid, gaussians)                     # no fatter than the splats' silhouettes
+density = carve(density, iso, grid, gaussians)                     # no fatter than the splats' silhouettes;
+                                                                   # both take `pixel`, where the fit's is known
 density = fill_cavities(density, iso, seal_voxels=3)               # one outer skin, no hollows behind it
 mesh, report = clean_mesh(extract_mesh(density, grid, iso), faces=20_000, smooth_iterations=5)
 """

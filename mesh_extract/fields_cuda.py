@@ -43,7 +43,7 @@ _room: dict[tuple, tuple[int, int]] = {}  # (device, N, shape) -> entries and sl
 
 
 class _Host(threading.local):
-    """What a thread waits with: made once, it would cost as much as a launch."""
+    """What a thread waits with: kept, since to make it anew costs as much as a launch."""
 
     def __init__(self) -> None:
         self.status: Tensor | None = None

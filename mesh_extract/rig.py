@@ -67,13 +67,13 @@ def draw_coverage(gaussians: Gaussians, cameras: Cameras, pixel: float = 0.0) ->
             they are too thin (Yu et al. 2024, "Mip-Splatting"). What these views add too little is added here.
     """
     gaussians = gaussians.detach().to(torch.float32)
-    variance = EPS2D * (pixel**2 - _pixel_at(gaussians.means, cameras) ** 2) if pixel > 0 and len(gaussians) else 0.0
+    variance = EPS2D * (pixel**2 - pixel_at(gaussians.means, cameras) ** 2) if pixel > 0 and len(gaussians) else 0.0
     if variance > 0:
         gaussians = gaussians.widened(variance)
     return render(gaussians, cameras.to(gaussians.means.device)).alpha
 
 
-def _pixel_at(points: Tensor, cameras: Cameras) -> float:
+def pixel_at(points: Tensor, cameras: Cameras) -> float:
     """Side of a pixel, world units, at the depth of the middle of points [P, 3], the mean over the cameras."""
     middle = points.double().mean(dim=0).cpu()
     views, intrinsics = cameras.viewmats.double().cpu(), cameras.Ks.double().cpu()

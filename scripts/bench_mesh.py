@@ -60,7 +60,7 @@ def main() -> int:
         options.overrides.insert(0, str(options.gaussians))
         options.gaussians = None
 
-    config = load_config(None, options.overrides)
+    config = load_config(None, ["mesh.pixel=0", *options.overrides])  # nobody knows what a file was fitted in
     gaussians = read_gaussians(options.gaussians) if options.gaussians else None
     gaussians = gaussians or shell(options.points, torch.Generator().manual_seed(0))
     print(f"{len(gaussians)} Gaussians, torch {torch.__version__}, {torch.get_num_threads()} threads")

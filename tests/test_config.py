@@ -44,6 +44,8 @@ def test_text_is_taken_as_it_stands(value):
         ("mesh.faces=3", "mesh.faces=3 is out of range: expected 0 or at least 4"),
         ("mesh.resolution=1", "mesh.resolution=1 is out of range: expected a number from 2"),
         ("elevation=nan", "elevation=nan is out of range"),
+        ("mesh.pixel=-0.1", "mesh.pixel=-0.1 is out of range"),
+        ("prior.features_every=0", "prior.features_every=0 is out of range"),
         ("seed=-1", "seed=-1 is out of range"),
         ("seed=[1", "cannot be read"),
         ("seed", "expected key=value"),

@@ -8,6 +8,7 @@ from test_priors_base import show, some_views
 from tiny_priors import TINY_PRIORS, tiny_embedded, tiny_multiview, tiny_zero123
 from torch import Tensor
 
+from config import PriorConfig
 from priors.base import Prior, walk
 from priors.feature_memory import FeatureMemory
 from priors.ldm import LatentPrior
@@ -148,6 +149,23 @@ def test_features_of_pure_noise_serve_no_other_step():
     kinds = remember(prior, 2)
     walk(prior, latents, [1.0, 0.8, 0.5, 0.0], cameras, lambda t: 1.0)
     assert kinds == ["keeping", "outer"]  # of the last two steps
+
+
+@pytest.mark.parametrize("name", TINY_PRIORS)
+def test_the_configuration_says_how_many_steps_features_serve(monkeypatch, name):
+    """As every prior reads it when it is made."""
+    monkeypatch.setattr("tiny_priors.PriorConfig", functools.partial(PriorConfig, features_every=3))
+    prior = TINY_PRIORS[name]()
+    show(prior, 3)
+    latents, cameras = some_views(prior)
+    kinds, call = [], prior.features.call
+    prior.features.call = lambda halves, whole, keeping, from_kept: call(
+        halves, whole, keeping, lambda features: kinds.append("outer") or from_kept(features)
+    )
+    with prior.walking():
+        for _ in range(4):
+            prior.predict(latents, 0.5, cameras, 1.0)
+    assert len(kinds) == 2
 
 
 def test_inversion_and_sampling_are_walks_of_their_own(prior):

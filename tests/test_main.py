@@ -104,7 +104,7 @@ def mesh_of_splats(splats):
     from splat_ply import read_gaussians
     from stages import StageTimes
 
-    return pipeline.mesh_stage(read_gaussians(splats), load_config(None, TINY), None, StageTimes())
+    return pipeline.mesh_stage(read_gaussians(splats), load_config(None, [*TINY, "mesh.pixel=0"]), None, StageTimes())
 
 
 @pytest.fixture

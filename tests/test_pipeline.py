@@ -123,6 +123,30 @@ def test_a_number_gives_its_level_set_and_carving_the_silhouette():
     assert radius() == radius("mesh.carve=true") == pytest.approx(silhouette, abs=voxel)
 
 
+@pytest.mark.parametrize(
+    "overrides, expected",
+    [
+        ([], 2 * 2 * math.tan(math.radians(49.1) / 2) / 128),  # of the embedded prior, at the object's middle
+        (["load=splats.ply"], 0.0),
+        (["load=splats.ply", "mesh.pixel=0.02"], 0.02),
+        (["mesh.pixel=0"], 0.0),
+    ],
+)
+def test_the_mesh_stage_knows_the_pixels_of_the_fit(monkeypatch, overrides, expected):
+    seen = []
+
+    class Stop(Exception): ...
+
+    def surface(gaussians, settings, times, elevation_deg, pixel):
+        seen.append(pixel)
+        raise Stop
+
+    monkeypatch.setattr(pipeline, "surface", surface)
+    with pytest.raises(Stop):
+        pipeline.mesh_stage(shell(8, torch.Generator()), load_config(None, overrides), None, StageTimes())
+    assert seen == pytest.approx([expected])
+
+
 def test_an_impossible_threshold_names_the_range_and_proposes_one_that_works(generator):
     gaussians = dense_ball(generator)
     settings = load_config(None, ["mesh.resolution=24", "mesh.iso=1000"]).mesh

@@ -38,21 +38,22 @@ def by_slabs(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    "overrides, pixel",
     [
-        [],
-        ["mesh.smooth=0", "mesh.seal=0"],
-        ["mesh.iso=0.3", "mesh.smooth=1.5"],
-        ["mesh.iso=0.2", "mesh.carve=true", "mesh.seal=1"],
+        ([], 0.0),
+        ([], 0.03),
+        (["mesh.smooth=0", "mesh.seal=0"], 0.0),
+        (["mesh.iso=0.3", "mesh.smooth=1.5"], 0.0),
+        (["mesh.iso=0.2", "mesh.carve=true", "mesh.seal=1"], 0.03),
     ],
 )
-def test_slabs_give_the_mesh_of_the_whole_field(by_slabs, generator, overrides):
+def test_slabs_give_the_mesh_of_the_whole_field(by_slabs, generator, overrides, pixel):
     """Where the coarse field is no coarser: blur, silhouettes and hollows are the same, bit for bit."""
     gaussians = shell(4000, generator)
     settings = load_config(None, ["mesh.resolution=48", *overrides]).mesh
-    whole, grid, iso = pipeline.surface(gaussians, settings, StageTimes())
+    whole, grid, iso = pipeline.surface(gaussians, settings, StageTimes(), pixel=pixel)
     by_slabs()
-    mesh, slab_grid, slab_iso = pipeline.surface(gaussians, settings, StageTimes())
+    mesh, slab_grid, slab_iso = pipeline.surface(gaussians, settings, StageTimes(), pixel=pixel)
     assert (slab_grid, slab_iso) == (grid, iso)
     assert mesh.is_closed() and len(mesh.vertices) == len(whole.vertices)
     assert np.array_equal(as_corners(mesh.vertices, mesh.faces), as_corners(whole.vertices, whole.faces))

@@ -1,13 +1,13 @@
 // The density field with one thread a node over all Gaussians, each behind a test of its support box: the article's
 // fused kernel, on a grid of any size and with whole supports. All in node units. Bound by the box tests, nodes times
-// Gaussians of them; the tiled kernels of extract_fields.cu do the same in a small share of them.
+// Gaussians of them, and in them by shared memory; the tiled kernels of extract_fields.cu do the same in a small share.
 // Reference: mesh_extract/fields_loops.py.
 
 constexpr int kBlock = BLOCK;  // threads
 constexpr int kChunk = 256;  // boxes in shared memory at a time: 6 KiB
 
-// Eight blocks a multiprocessor, as many as it holds threads for: with the 40 registers that the compiler would take by
-// itself there is room for six, too few to hide how long shared memory takes to answer.
+// Eight blocks a multiprocessor, where it holds 2,048 threads (elsewhere fewer): with the 40 registers that the
+// compiler would take by itself there is room for six, too few to hide how long shared memory takes to answer.
 extern "C" __global__ void __launch_bounds__(kBlock, 8) extract_fields_fused(
     const float4* __restrict__ boxes_xy,  // [count] centre, half extents, negative where it contributes nowhere
     const float2* __restrict__ boxes_z,   // [count] centre, half extent
