@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from cameras import Cameras, orbit_cameras
 from config import Config, MeshConfig
@@ -93,13 +94,19 @@ def fit_stage(
 
 
 def surface(
-    gaussians: Gaussians, settings: MeshConfig, times: StageTimes, elevation_deg: float = 0.0, pixel: float = 0.0
+    gaussians: Gaussians,
+    settings: MeshConfig,
+    times: StageTimes,
+    elevation_deg: float = 0.0,
+    pixel: float = 0.0,
+    picture: tuple[Tensor, Cameras] | None = None,
 ) -> tuple[Mesh, GridSpec, float]:
     """The closed surface of the Gaussians as the isosurface method gives it, its grid and its threshold.
 
     Args:
         elevation_deg: of the camera of the picture that they were fitted to.
         pixel: side, in world units, of the pixels that they were fitted in; 0: not known.
+        picture: coverage [H, W] of the picture that they were fitted to, if there is one, and its camera.
     """
     automatic = settings.iso == "auto"
     # A number asks for the surface at that density: it is not cut unless that is asked for too.
@@ -120,12 +127,14 @@ def surface(
         if carving:
             logger.info("surface at mesh.iso=%.3g, cut to the silhouettes of the splats", iso)
         if not whole:
-            silhouettes = silhouettes_of(density, iso, sampled, gaussians, elevation_deg, pixel) if carving else None
+            silhouettes = (
+                silhouettes_of(density, iso, sampled, gaussians, elevation_deg, pixel, picture) if carving else None
+            )
             backend = resolve_backend(settings.backend, gaussians.means.device)
             field = SlabField(gaussians, grid, backend, settings.smooth, iso, silhouettes)
             return surface_by_slabs(field, density, sampled, settings.seal), grid, iso
         if carving:
-            density = carve(density, iso, grid, gaussians, elevation_deg, pixel=pixel)
+            density = carve(density, iso, grid, gaussians, elevation_deg, pixel=pixel, picture=picture)
         return extract_mesh(fill_cavities(density, iso, settings.seal), grid, iso, settings.method), grid, iso
 
 
@@ -163,7 +172,9 @@ def mesh_stage(
     """
     settings = config.mesh
     elevation_deg = source_elevation(config) if reference is None else float(reference[1].orbit_angles()[1][0])
-    raw, grid, iso = surface(gaussians, settings, times, elevation_deg, _fitted_pixel(config, gaussians.means.device))
+    pixel = _fitted_pixel(config, gaussians.means.device)
+    outline = None if reference is None else (reference[0].alpha, reference[1])
+    raw, grid, iso = surface(gaussians, settings, times, elevation_deg, pixel, outline)
     with times.stage("clean mesh"):
         mesh, cleanup = clean_mesh(raw, settings.faces, settings.floaters, settings.smooth_iterations)
     with times.stage("texture"):

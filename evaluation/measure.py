@@ -14,6 +14,7 @@ from config import Config
 from errors import UserError
 from evaluation import baselines, metrics
 from evaluation.objects import HeldOut, true_surface
+from evaluation.report import AT_SOURCE
 from gaussians import Gaussians
 from mesh_extract.mesh import Mesh
 from mesh_extract.textured import TexturedMesh
@@ -23,7 +24,8 @@ from run_record import own_peak_memory_mb, peak_memory_mb
 from stages import StageTimes
 from views import Views
 
-FORMAT = 3  # of a result; raised when a number changes its meaning
+FORMAT = 4  # of a result; raised when a number changes its meaning
+FINE_SUPERSAMPLE = 4  # samples a pixel's side of "mesh_finely"; "mesh", which is judged, has 2
 REFERENCE = 0  # of the cameras, the source's
 NOVEL = slice(1, None)
 
@@ -97,10 +99,13 @@ def measure_object(
         splats = render(gaussians.detach().to("cpu"), item.cameras, background=(1.0, 1.0, 1.0))
         drawn = {"splats": (splats.rgb.cpu(), splats.alpha.cpu())}
         if textured is None:
-            drawn["mesh"] = drawn["mesh_filtered"] = (torch.ones_like(item.rgb), torch.zeros_like(item.alpha))
+            nothing = (torch.ones_like(item.rgb), torch.zeros_like(item.alpha))
+            drawn |= dict.fromkeys(("mesh", "mesh_finely", "mesh_filtered"), nothing)
         else:
             boxes = render_mesh(textured, item.cameras)
             drawn["mesh"] = (boxes.rgb, boxes.alpha)
+            finely = render_mesh(textured, item.cameras, supersample=FINE_SUPERSAMPLE)
+            drawn["mesh_finely"] = (finely.rgb, finely.alpha)
             drawn["mesh_filtered"] = (render_mesh_as_splats(textured, item.cameras), boxes.alpha)
         drawn["copy"] = (item.rgb[:1].expand_as(item.rgb), item.alpha[:1].expand_as(item.alpha))
         drawn["mean_object"] = (item.mean_rgb, item.mean_alpha)
@@ -138,7 +143,7 @@ def measure_object(
             chamfer, fscore = metrics.chamfer_and_fscore(_surface_points(one, item, 1), true_points)
             surfaces[name] = {"chamfer": _rounded(chamfer, 5), "fscore": _rounded(fscore, 4)}
         views = {name: _picture_measures(rgb[NOVEL], alpha[NOVEL], item) for name, (rgb, alpha) in drawn.items()}
-        at_source = {name: _reference_measures(*drawn[name], item) for name in ("splats", "mesh", "mesh_filtered")}
+        at_source = {name: _reference_measures(*drawn[name], item) for name in AT_SOURCE}
 
     seconds = times.seconds | {"pipeline": pipeline_s}
     result = {

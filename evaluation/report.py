@@ -11,12 +11,14 @@ from errors import UserError
 METHODS = {  # of pictures, in the order of the table
     "splats": "splats",
     "mesh": "textured mesh",
+    "mesh_finely": "textured mesh, 16 samples a pixel instead of 4",
     "mesh_filtered": "textured mesh, through the splats' pixel filter",
     "fused_samples": "samples fused without SIR",
     "samples": "independent samples",
     "copy": "copy of the source",
     "mean_object": "mean object",
 }
+AT_SOURCE = ("splats", "mesh", "mesh_finely", "mesh_filtered")  # measured at the source's own view too
 SURFACES = {
     "mesh": "mesh",
     "fused_samples": "samples fused without SIR",
@@ -146,7 +148,7 @@ def markdown(summary: dict) -> str:
         if f"{method}.psnr" in mean:
             psnr, ssim, iou = (mean[f"{method}.{measure}"] for measure in PICTURE_MEASURES)
             lines.append(f"| {label} | {psnr:.2f} | {ssim:.3f} | {iou:.3f} |")
-    for method in ("splats", "mesh", "mesh_filtered"):
+    for method in AT_SOURCE:
         if f"reference.{method}.psnr" not in mean:
             continue
         psnr, ssim, iou = (mean[f"reference.{method}.{measure}"] for measure in PICTURE_MEASURES)

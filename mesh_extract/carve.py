@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,8 @@ from cameras import Cameras
 from gaussians import Gaussians
 from mesh_extract.grid import GridSpec
 from mesh_extract.rig import cameras_around, draw_coverage
-from mesh_extract.silhouettes import least_coverage
+from mesh_extract.silhouettes import largest_along_rays, least_coverage
+from mesh_extract.threshold import pixel_rays
 from profiling import profiled
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,10 @@ LEVEL = 0.4
 # 0.58 and 0.26 with 0.62, and their silhouettes above by 0.0005, 0.0008, 0.0008 and 0.0005 (IoU).
 FITTED_LEVEL = 0.6
 _SIZE_PX = 256
+# To match the picture: a picture of rays, distance of samples on them, and levels, which bound the result.
+_MATCH_PX = 192
+_STEP_VOXELS = 0.5
+_LEVELS = (0.4, 0.475, 0.55, 0.625, 0.7, 0.775)
 
 
 @profiled
@@ -45,6 +51,7 @@ def carve(
     elevation_deg: float = 0.0,
     render_alpha: Callable[[Gaussians, Cameras], Tensor] | None = None,
     pixel: float = 0.0,
+    picture: tuple[Tensor, Cameras] | None = None,
 ) -> Tensor:
     """Lower the density wherever one of 26 views around sees past the Gaussians, so that no surface is left there.
 
@@ -59,6 +66,8 @@ def carve(
         render_alpha: draws coverage [C, H, W] in [0, 1]; None: gs_renderer.render.
         pixel: side, in world units, of the pixels that the Gaussians were fitted in; 0: not known. The level is
             FITTED_LEVEL where it is known and LEVEL where not.
+        picture: coverage [H, W] of the picture that was fitted, and its one camera: with `pixel`, the level is the one
+            at which the surface covers as much of that view as the picture does.
     Returns:
         A new field on the device of `density`, where the work is done; a copy of `density` where Gaussians are so faint
         that nothing would remain.
@@ -68,7 +77,10 @@ def carve(
     if not len(nodes):
         return density.clone()
     silhouettes = _draw(positions, gaussians, elevation_deg, render_alpha, pixel)
-    carved = _lowered(density, iso, nodes, positions, silhouettes)
+    least = _least(positions, silhouettes, density.device)
+    if picture is not None and pixel > 0:
+        silhouettes.level = matched_level(density, iso, grid, nodes, least, *picture)
+    carved = _lowered(density, iso, nodes, least, silhouettes.level)
     if not (carved >= iso).any():
         logger.warning("the Gaussians are too faint to be cut to their silhouettes")
         return density.clone()
@@ -85,14 +97,24 @@ class Silhouettes:
 
 
 def silhouettes_of(
-    density: Tensor, iso: float, grid: GridSpec, gaussians: Gaussians, elevation_deg: float = 0.0, pixel: float = 0.0
+    density: Tensor,
+    iso: float,
+    grid: GridSpec,
+    gaussians: Gaussians,
+    elevation_deg: float = 0.0,
+    pixel: float = 0.0,
+    picture: tuple[Tensor, Cameras] | None = None,
 ) -> Silhouettes | None:
     """The silhouettes to which `carve` cuts this field; None where it leaves the field as it is."""
+    density = density.detach()
     nodes, positions = _around_the_inside(density, iso, grid)
     if not len(nodes):
         return None
     silhouettes = _draw(positions, gaussians, elevation_deg, None, pixel)
-    if not (_lowered(density, iso, nodes, positions, silhouettes) >= iso).any():
+    least = _least(positions, silhouettes, density.device)
+    if picture is not None and pixel > 0:
+        silhouettes.level = matched_level(density, iso, grid, nodes, least, *picture)
+    if not (_lowered(density, iso, nodes, least, silhouettes.level) >= iso).any():
         logger.warning("the Gaussians are too faint to be cut to their silhouettes")
         return None
     return silhouettes
@@ -102,7 +124,32 @@ def cut(density: Tensor, iso: float, grid: GridSpec, silhouettes: Silhouettes) -
     """`carve` of a slab to the silhouettes of the whole, the same at all nodes but those of a cut-off first or last
     plane, whose neighbours it does not know."""
     nodes, positions = _around_the_inside(density, iso, grid)
-    return _lowered(density, iso, nodes, positions, silhouettes) if len(nodes) else density
+    if not len(nodes):
+        return density
+    return _lowered(density, iso, nodes, _least(positions, silhouettes, density.device), silhouettes.level)
+
+
+def matched_level(
+    density: Tensor, iso: float, grid: GridSpec, nodes: Tensor, least: Tensor, alpha: Tensor, camera: Cameras
+) -> float:
+    """The level at which the carved field covers as much of a view as its picture does.
+
+    Splats that are too wide all around, or too thin, are so in the view of the picture as well, and there the truth is
+    known. Of few levels the areas are taken, and between them interpolated.
+
+    Args:
+        nodes [P, 3], least [P]: where to lower the density, and the least coverage there.
+        alpha: [H, W] of the picture; camera: its own.
+    """
+    rays = pixel_rays(camera.resized(_MATCH_PX, _MATCH_PX), grid, density.device)
+    areas = []
+    for level in _LEVELS:
+        field = _lowered(density, iso, nodes, least, level).float().contiguous()
+        areas.append(int((largest_along_rays(field, *rays, _STEP_VOXELS, iso) >= iso).sum()))
+    wanted = float(alpha.double().mean()) * _MATCH_PX**2
+    level = float(np.interp(wanted, areas[::-1], _LEVELS[::-1]))  # a higher level covers less
+    logger.info("the surface covers what the picture does where outlines end at a coverage of %.2f", level)
+    return level
 
 
 def _around_the_inside(density: Tensor, iso: float, grid: GridSpec) -> tuple[Tensor, Tensor]:
@@ -125,14 +172,17 @@ def _draw(
     return Silhouettes(cameras, alphas.detach(), FITTED_LEVEL if pixel > 0 and render_alpha is None else LEVEL)
 
 
-def _lowered(density: Tensor, iso: float, nodes: Tensor, positions: Tensor, silhouettes: Silhouettes) -> Tensor:
-    """A copy with min(density, iso * least coverage / level) at `nodes`."""
-    device, cameras = density.device, silhouettes.cameras
-    alphas = silhouettes.alphas.to(device).float().contiguous()
+def _least(positions: Tensor, silhouettes: Silhouettes, device: torch.device) -> Tensor:
+    """The smallest coverage at positions [P, 3] that a view of them shows [P]."""
+    cameras = silhouettes.cameras
     matrices = (t.to(device).double().contiguous() for t in (cameras.viewmats, cameras.Ks))
-    least = least_coverage(positions, *matrices, alphas)
+    return least_coverage(positions, *matrices, silhouettes.alphas.to(device).float().contiguous())
+
+
+def _lowered(density: Tensor, iso: float, nodes: Tensor, least: Tensor, level: float) -> Tensor:
+    """A copy with min(density, iso * least / level) at `nodes`."""
     carved, at = density.clone(), nodes.unbind(1)
-    carved[at] = torch.minimum(density[at], least * (iso / silhouettes.level))
+    carved[at] = torch.minimum(density[at], least * (iso / level))
     return carved
 
 

@@ -80,7 +80,7 @@ def auto_threshold(
             f"mesh.iso={peak / 2:.2g} would give a surface"
         )
     alphas = alphas[:, ::_EVERY_PX, ::_EVERY_PX].flatten(1)  # [C, P]
-    rays = _rays(cameras, grid, centre, zoom, field.device)
+    rays = pixel_rays(cameras, grid, field.device, _EVERY_PX, centre, zoom)
     largest = largest_along_rays(field, *rays, _STEP_VOXELS, float(candidates[-1]))  # [C, P]
     inside, covered, total = _inside(largest, alphas, candidates)
     # (1 - alpha)^2 inside and alpha^2 outside: but for a constant, the sum of 1 - 2 alpha inside.
@@ -104,15 +104,23 @@ def _moved(gaussians: Gaussians, centre: np.ndarray, zoom: float) -> Gaussians:
     return moved.to(torch.float32)
 
 
-def _rays(
-    cameras: Cameras, grid: GridSpec, centre: np.ndarray, zoom: float, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Origins [C, 3] and directions [C, P, 3] in node units of every other pixel of every other row; float64."""
+def pixel_rays(
+    cameras: Cameras, grid: GridSpec, device: torch.device, every: int = 1, centre: np.ndarray | float = 0.0,
+    zoom: float = 1.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Rays through the centres of pixels, as `largest_along_rays` takes them.
+
+    Args:
+        every: so many pixels and rows on; 1: through all.
+        centre, zoom: the cameras see the world moved by -centre, then scaled by zoom.
+    Returns:
+        Origins [C, 3] and directions [C, P, 3] in node units, float64.
+    """
     views, intrinsics = cameras.viewmats.double(), cameras.Ks.double()
     # Pixel to world, up to the length: directions are turned, not moved.
     matrices = (torch.linalg.inv(intrinsics).transpose(1, 2) @ views[:, :3, :3]).to(device)[:, :, None]  # [C, 3, 1, 3]
     rows, columns = (
-        torch.arange(0, size, _EVERY_PX, dtype=torch.float64, device=device) + 0.5
+        torch.arange(0, size, every, dtype=torch.float64, device=device) + 0.5
         for size in (cameras.height, cameras.width)
     )
     rows, columns = rows[:, None].expand(-1, len(columns)).reshape(-1, 1), columns.repeat(len(rows))[:, None]  # [P, 1]

@@ -170,6 +170,28 @@ def test_splats_drawn_finer_than_they_were_fitted_keep_their_width():
     assert areas == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.parametrize("level", [0.45, 0.7])
+def test_a_mesh_covers_what_the_picture_covers(level):
+    """A picture that is a little wider or narrower than the splats moves the outline that far."""
+    gaussians = uneven_ball()
+    camera = orbit_cameras(20.0, 10.0, width=128, height=128)
+    pixel = pixel_at(gaussians.means, camera)
+    picture = (render(gaussians, camera).alpha[0] >= level).float()
+    grid = GridSpec.around(gaussians, 96)
+    density = smooth_field(extract_fields(gaussians, grid), 0.7)
+    iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid, pixel=pixel)
+
+    def area(**options) -> float:
+        carved = carve(density, iso, grid, gaussians, pixel=pixel, **options)
+        mesh = extract_mesh(fill_cavities(carved, iso, 2), grid, iso)
+        drawn = rasterize_mesh(mesh, camera.resized(512, 512)).depth > 0
+        return float(drawn.sum() / 16 / picture.sum())
+
+    matched, alone = area(picture=(picture, camera)), area()
+    print(matched, alone)
+    assert abs(matched - 1) < 0.006 < abs(alone - 1)
+
+
 def test_a_mesh_covers_what_its_splats_cover_in_the_pixels_that_they_were_fitted_in():
     gaussians = uneven_ball()
     fitted = orbit_cameras([15.0, 100.0, 220.0], [10.0, -20.0, 5.0], width=32, height=32)

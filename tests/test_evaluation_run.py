@@ -172,7 +172,8 @@ def test_files_and_the_form_of_a_result(whole):
         "format", "version", "index", "seed", "azimuth_deg", "elevation_deg", "views", "reference", "surfaces", "mesh",
         "gaussians", "seconds", "peak_memory_mb", "made_by",
     }  # fmt: skip
-    assert set(one["views"]) == {"splats", "mesh", "mesh_filtered", "copy", "mean_object", "samples", "fused_samples"}
+    meshes = {"mesh", "mesh_finely", "mesh_filtered"}
+    assert set(one["views"]) == meshes | {"splats", "copy", "mean_object", "samples", "fused_samples"}
     assert all(set(m) == {"psnr", "ssim", "iou"} and {len(v) for v in m.values()} == {8} for m in one["views"].values())
     assert set(one["surfaces"]) == {"mesh", "fused_samples", "visual_hull", "mean_object"}
     assert all(set(m) == {"chamfer", "fscore"} for m in one["surfaces"].values())

@@ -137,7 +137,7 @@ def test_the_mesh_stage_knows_the_pixels_of_the_fit(monkeypatch, overrides, expe
 
     class Stop(Exception): ...
 
-    def surface(gaussians, settings, times, elevation_deg, pixel):
+    def surface(gaussians, settings, times, elevation_deg, pixel, picture):
         seen.append(pixel)
         raise Stop
 
