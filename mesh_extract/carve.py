@@ -72,19 +72,8 @@ def carve(
         A new field on the device of `density`, where the work is done; a copy of `density` where Gaussians are so faint
         that nothing would remain.
     """
-    density = density.detach()
-    nodes, positions = _around_the_inside(density, iso, grid)
-    if not len(nodes):
-        return density.clone()
-    silhouettes = _draw(positions, gaussians, elevation_deg, render_alpha, pixel)
-    least = _least(positions, silhouettes, density.device)
-    if picture is not None and pixel > 0:
-        silhouettes.level = matched_level(density, iso, grid, nodes, least, *picture)
-    carved = _lowered(density, iso, nodes, least, silhouettes.level)
-    if not (carved >= iso).any():
-        logger.warning("the Gaussians are too faint to be cut to their silhouettes")
-        return density.clone()
-    return carved
+    found = _cut_whole(density.detach(), iso, grid, gaussians, elevation_deg, render_alpha, pixel, picture)
+    return density.detach().clone() if found is None else found[1]
 
 
 @dataclass
@@ -106,18 +95,8 @@ def silhouettes_of(
     picture: tuple[Tensor, Cameras] | None = None,
 ) -> Silhouettes | None:
     """The silhouettes to which `carve` cuts this field; None where it leaves the field as it is."""
-    density = density.detach()
-    nodes, positions = _around_the_inside(density, iso, grid)
-    if not len(nodes):
-        return None
-    silhouettes = _draw(positions, gaussians, elevation_deg, None, pixel)
-    least = _least(positions, silhouettes, density.device)
-    if picture is not None and pixel > 0:
-        silhouettes.level = matched_level(density, iso, grid, nodes, least, *picture)
-    if not (_lowered(density, iso, nodes, least, silhouettes.level) >= iso).any():
-        logger.warning("the Gaussians are too faint to be cut to their silhouettes")
-        return None
-    return silhouettes
+    found = _cut_whole(density.detach(), iso, grid, gaussians, elevation_deg, None, pixel, picture)
+    return None if found is None else found[0]
 
 
 def cut(density: Tensor, iso: float, grid: GridSpec, silhouettes: Silhouettes) -> Tensor:
@@ -150,6 +129,31 @@ def matched_level(
     level = float(np.interp(wanted, areas[::-1], _LEVELS[::-1]))  # a higher level covers less
     logger.info("the surface covers what the picture does where outlines end at a coverage of %.2f", level)
     return level
+
+
+def _cut_whole(
+    density: Tensor,
+    iso: float,
+    grid: GridSpec,
+    gaussians: Gaussians,
+    elevation_deg: float,
+    render_alpha: Callable[[Gaussians, Cameras], Tensor] | None,
+    pixel: float,
+    picture: tuple[Tensor, Cameras] | None,
+) -> tuple[Silhouettes, Tensor] | None:
+    """The silhouettes, and the field cut to them; None where nothing is inside or nothing would remain."""
+    nodes, positions = _around_the_inside(density, iso, grid)
+    if not len(nodes):
+        return None
+    silhouettes = _draw(positions, gaussians, elevation_deg, render_alpha, pixel)
+    least = _least(positions, silhouettes, density.device)
+    if picture is not None and pixel > 0:
+        silhouettes.level = matched_level(density, iso, grid, nodes, least, *picture)
+    carved = _lowered(density, iso, nodes, least, silhouettes.level)
+    if not (carved >= iso).any():
+        logger.warning("the Gaussians are too faint to be cut to their silhouettes")
+        return None
+    return silhouettes, carved
 
 
 def _around_the_inside(density: Tensor, iso: float, grid: GridSpec) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from cameras import orbit_cameras
 from gaussians import Gaussians
 from gs_renderer import render
 from mesh_extract import GridSpec, auto_threshold, carve, extract_fields, extract_mesh, fill_cavities, smooth_field
-from mesh_extract.carve import LEVEL, LOOSE_SHARE
+from mesh_extract.carve import LEVEL, LOOSE_SHARE, silhouettes_of
 from mesh_extract.mesh_raster import rasterize_mesh
 from mesh_extract.rig import cameras_around, draw_coverage, pixel_at, view_weights
 from rasterize.definition import EPS2D
@@ -132,6 +132,21 @@ def test_a_gpu_finds_the_same_threshold_and_carves_the_same_shape(cuda, resoluti
     # Coverage is looked up in double precision on both, with products and sums fused on one.
     assert (there[2] - carved).abs().max() <= 1e-6 and torch.equal(there[2] >= iso, carved >= iso)
     assert (there[3] - filled).abs().max() <= 2e-6 and torch.equal(there[3] >= iso, filled >= iso)
+
+
+@pytest.mark.gpu
+def test_a_gpu_matches_the_picture_at_the_same_level(cuda):
+    gaussians, camera = uneven_ball(), orbit_cameras(20.0, 10.0, width=128, height=128)
+    pixel, grid = pixel_at(gaussians.means, camera), GridSpec.around(gaussians, 64)
+    picture = (render(gaussians, camera).alpha[0] >= 0.45).float()
+    density = smooth_field(extract_fields(gaussians, grid), 0.7)
+    iso = LOOSE_SHARE * auto_threshold(gaussians, density, grid, pixel=pixel)
+    levels = [
+        silhouettes_of(density.to(where), iso, grid, gaussians.to(where), 10.0, pixel, (picture, camera)).level
+        for where in ("cpu", cuda)
+    ]
+    # A pixel of 36,864 is about 1e-4; the pictures of coverage differ in their last digits.
+    assert levels[1] == pytest.approx(levels[0], abs=2e-3) and levels[0] < 0.58
 
 
 @pytest.mark.gpu
