@@ -211,7 +211,7 @@ class TextureConfig:
 
 @dataclass
 class RefineConfig:
-    rounds: int = 1  # times that the mesh is drawn, improved by the prior, and its texture fitted
+    rounds: int = 2  # times that the mesh is drawn, improved by the prior, and its texture fitted
     views: int = 8  # views a round, evenly spaced
     elevation: float | None = None  # of them, degrees; null: the picture's
     level: float = 0.9  # noise level up to which the prior changes them, the embedded one; 0.181 in the official code
@@ -260,7 +260,7 @@ class Config:
     seed: int = 0  # of all random numbers: the same seed, machine and number of threads give the same files
     deterministic: bool = False  # on a GPU too the same seed gives the same files; slower there, always so on a CPU
     profile: str = "stage"  # what profilers see by name: stage | function (stages and the functions in them)
-    refine: bool = False  # let the prior go over the texture, as `refinement` says
+    refine: bool | None = None  # let the prior go over the texture, as `refinement` says; null: with the embedded prior
     cache_dir: str = ""  # folder of caches; empty: $TURBODREAMER_CACHE_DIR, else in $XDG_CACHE_HOME or ~/.cache
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)

@@ -179,8 +179,8 @@ def mesh_stage(
         mesh, cleanup = clean_mesh(raw, settings.faces, settings.floaters, settings.smooth_iterations)
     with times.stage("texture"):
         picture = None if reference is None else (reference[0].rgba, reference[1])
-        textured = bake_texture(mesh, gaussians, config.texture, picture, elevation_deg)
-    if config.refine:
+        textured = bake_texture(mesh, gaussians, config.texture, picture, elevation_deg, pixel)
+    if _refines(config):
         with times.stage("refine texture"):
             textured = refine_stage(textured, config, reference, elevation_deg, gaussians.means.device)
     report = {
@@ -200,6 +200,13 @@ def _fitted_pixel(config: Config, device: torch.device) -> float:
     return 0.0 if config.load else make_prior(config.prior, device).pixel
 
 
+def _refines(config: Config) -> bool:
+    """Whether the prior is to go over the texture: as asked, else where that is known to be worth its time."""
+    if config.refine is not None:
+        return config.refine
+    return not config.load and PRIORS[config.prior.name].refines
+
+
 def refine_stage(
     textured: TexturedMesh,
     config: Config,
@@ -208,10 +215,10 @@ def refine_stage(
     device: torch.device,
 ) -> TexturedMesh:
     """The mesh with a texture that the prior has gone over, as it imagines the object of the picture or the text."""
-    prior = make_prior(config.prior, device)
-    if prior.takes_picture and reference is None:
+    if PRIORS[config.prior.name].takes_picture and reference is None:
         logger.info("the texture is not refined: there is no picture")
         return textured
+    prior = make_prior(config.prior, device)
     if prior.takes_text:
         prior.set_text(config.prompt, config.negative_prompt)
     prior.set_source(reference[0].to(device) if prior.takes_picture else None, elevation_deg)
@@ -242,6 +249,7 @@ def run(
     set_scope(config.profile)
     config = replace(config, elevation=source_elevation(config))
     _check_names(config)
+    config = replace(config, refine=_refines(config))
     source = _source(config)
     folder = run_folder(config, source)
     names = _file_names(folder.name, config)

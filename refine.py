@@ -195,7 +195,8 @@ def texel_map(textured: TexturedMesh, nearest: Tensor, cameras: Cameras, usable:
     weights = torch.cat([(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx]) / SAMPLES**2
     indices = torch.stack([pixel.repeat(4), texels])
     shape = int(good.sum()), int(nearest.max()) + 1
-    matrix = torch.sparse_coo_tensor(indices, weights, shape, check_invariants=False).coalesce()
+    torch.sparse.check_sparse_tensor_invariants.disable()  # as by default; torch 2.11 warns where nobody says so
+    matrix = torch.sparse_coo_tensor(indices, weights, shape).coalesce()
     return TexelMap(matrix, matrix.t().coalesce(), good.nonzero()[:, 0])
 
 

@@ -29,7 +29,7 @@ from mesh_extract.cleanup import with_normals
 from mesh_extract.fill import nearest_marked, nearest_texels, spread_over_surface
 from mesh_extract.mesh import Mesh
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
-from mesh_extract.rig import cameras_around, view_weights
+from mesh_extract.rig import as_fitted, cameras_around, view_weights
 from mesh_extract.textured import TexturedMesh
 from mesh_extract.uv import unwrap
 from profiling import profiled
@@ -60,6 +60,7 @@ def bake_texture(
     config: TextureConfig,
     reference: tuple[Tensor, Cameras] | None = None,
     elevation_deg: float = 0.0,
+    pixel: float = 0.0,
 ) -> TexturedMesh:
     """Unwrap a mesh and paint it with the look of the Gaussians it was made from.
 
@@ -70,6 +71,8 @@ def bake_texture(
         reference: the source picture [H, W, 4] (straight RGB and alpha, in [0, 1]) and its one camera: what it sees
             keeps its detail, unless `config.reference` is false.
         elevation_deg: of the picture's camera; the Gaussians count as they look from about there.
+        pixel: side, in world units, of the pixels that the Gaussians were fitted in: as wide as there they are drawn;
+            0: not known.
     Raises:
         ValueError: `reference` does not fit, or a vertex is not finite.
     """
@@ -77,7 +80,8 @@ def bake_texture(
     gaussians = _finite(gaussians.detach().to(torch.float32))
     with ThreadPoolExecutor(max_workers=1) as pool:  # unwrapping has a process of its own: draw meanwhile
         atlas = pool.submit(unwrap, mesh, config.size, GUTTER_PX, config.unwrap)
-        views = view_gaussians(mesh, gaussians, cameras_around(mesh.vertices, config.render_size, elevation_deg))
+        cameras = cameras_around(mesh.vertices, config.render_size, elevation_deg)
+        views = view_gaussians(mesh, gaussians, cameras, pixel)
         weights = torch.from_numpy(view_weights()).to(views.device)
         views = replace(views, confidence=views.confidence * weights[:, None, None])
         source = None
@@ -138,10 +142,10 @@ def paint(
 
 @profiled
 @torch.no_grad()
-def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras) -> SurfaceViews:
+def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras, pixel: float = 0.0) -> SurfaceViews:
     """Draw the Gaussians: their own colours, freed of the background, which half-covered pixels would mix in."""
     device = gaussians.means.device
-    drawn = render(gaussians, cameras.to(device), background=(0.0, 0.0, 0.0))
+    drawn = render(as_fitted(gaussians, cameras, pixel), cameras.to(device), background=(0.0, 0.0, 0.0))
     confidence = _ramp(drawn.alpha, *SOLID_ALPHA)
     colors = drawn.rgb / drawn.alpha.clamp_min(SOLID_ALPHA[0])[..., None]
     broken = ~(torch.isfinite(colors).all(dim=-1) & torch.isfinite(confidence))

@@ -62,15 +62,26 @@ def draw_coverage(gaussians: Gaussians, cameras: Cameras, pixel: float = 0.0) ->
     """Coverage [C, H, W] of Gaussians as cameras see it, float32, in [0, 1], on the device of the Gaussians.
 
     Args:
-        pixel: side, in world units, of the pixels that the Gaussians were fitted in. The rasteriser makes all that it
-            draws wider, by EPS2D pixels²; Gaussians are fitted to look right when that is added, so in finer pixels
-            they are too thin (Yu et al. 2024, "Mip-Splatting"). What these views add too little is added here.
+        pixel: as of `as_fitted`.
     """
-    gaussians = gaussians.detach().to(torch.float32)
-    variance = EPS2D * (pixel**2 - pixel_at(gaussians.means, cameras) ** 2) if pixel > 0 and len(gaussians) else 0.0
-    if variance > 0:
-        gaussians = gaussians.widened(variance)
+    gaussians = as_fitted(gaussians.detach().to(torch.float32), cameras, pixel)
     return render(gaussians, cameras.to(gaussians.means.device)).alpha
+
+
+def as_fitted(gaussians: Gaussians, cameras: Cameras, pixel: float) -> Gaussians:
+    """Gaussians that look in these cameras' finer pixels as wide as in those that they were fitted in.
+
+    The rasteriser makes all that it draws wider, by EPS2D pixels²; Gaussians are fitted to look right when that is
+    added, so in finer pixels they are too thin (Yu et al. 2024, "Mip-Splatting"). What these views add too little is
+    added here.
+
+    Args:
+        pixel: side, in world units, of the pixels that the Gaussians were fitted in; 0: not known.
+    Returns:
+        `gaussians` itself where nothing is to be added.
+    """
+    variance = EPS2D * (pixel**2 - pixel_at(gaussians.means, cameras) ** 2) if pixel > 0 and len(gaussians) else 0.0
+    return gaussians.widened(variance) if variance > 0 else gaussians
 
 
 def pixel_at(points: Tensor, cameras: Cameras) -> float:

@@ -49,6 +49,7 @@ class Prior(abc.ABC):
         radius, fovy_deg: the orbit that it was trained on.
         source_azimuth_deg: azimuth of the picture in the object's frame; None: the picture is no view of the object.
         takes_picture, takes_text: what it is conditioned on.
+        refines: it goes over textures unless told not to.
     """
 
     channels: int = 3
@@ -59,6 +60,7 @@ class Prior(abc.ABC):
     source_azimuth_deg: float | None = 0.0
     takes_picture: bool = True
     takes_text: bool = False
+    refines: bool = False
 
     def __init__(self, device: torch.device, guidance: float = 1.0) -> None:
         self.device = device

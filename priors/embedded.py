@@ -37,6 +37,7 @@ class EmbeddedPrior(Prior):
     """
 
     channels = 4
+    refines = True
 
     def __init__(self, config: PriorConfig, device: torch.device, model: TinyZero123 | None = None) -> None:
         """Read the weights named by `config.weights` (empty: the project's own), unless `model` is given."""

@@ -192,6 +192,10 @@ class NoPrior(Prior):
     def predict_noise(self, latents, t, cameras, guidance): ...
 
 
+class RefiningPrior(NoPrior):
+    refines = True
+
+
 class TextPrior(NoPrior):
     takes_picture, takes_text = False, True
 
@@ -204,7 +208,7 @@ class BothPrior(TextPrior):
     group_size = 4
 
 
-PRIOR_KINDS = {"embedded": NoPrior, "text": TextPrior, "both": BothPrior}
+PRIOR_KINDS = {"embedded": RefiningPrior, "text": TextPrior, "both": BothPrior}
 
 
 def know_kinds(monkeypatch) -> None:
@@ -257,8 +261,18 @@ def test_refinement_needs_what_the_prior_saw(tmp_path):
         pipeline.run(config, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("name, refined", [("embedded", 1), ("text", 1), ("embedded, no picture", 0)])
-def test_the_texture_is_refined_with_the_runs_picture_or_text(monkeypatch, generator, name, refined):
+@pytest.mark.parametrize(
+    "name, refine, refined",
+    [
+        ("embedded", "true", 1),
+        ("embedded", "null", 1),
+        ("embedded", "false", 0),
+        ("embedded, no picture", "true", 0),
+        ("text", "true", 1),
+        ("text", "null", 0),
+    ],
+)
+def test_the_texture_is_refined_with_the_runs_picture_or_text(monkeypatch, generator, name, refine, refined):
     """The mesh stage alone, as the evaluation calls it too."""
     seen = []
     know_kinds(monkeypatch)
@@ -266,7 +280,7 @@ def test_the_texture_is_refined_with_the_runs_picture_or_text(monkeypatch, gener
     overrides = ["mesh.resolution=16", "texture.size=32", "texture.render_size=16", "texture.passes=0"]
     kind = name.partition(",")[0]
     prompt = ["prompt=a cat"] if kind == "text" else []
-    config = load_config(None, [*overrides, f"prior.name={kind}", "refine=true", "elevation=12", *prompt])
+    config = load_config(None, [*overrides, f"prior.name={kind}", f"refine={refine}", "elevation=12", *prompt])
     camera = orbit_cameras(0.0, 12.0, width=20, height=20)
     picture = PreparedImage(torch.rand(20, 20, 3), torch.ones(20, 20))
     reference = (picture, camera) if name == "embedded" else None
