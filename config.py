@@ -260,7 +260,7 @@ class Config:
     seed: int = 0  # of all random numbers: the same seed, machine and number of threads give the same files
     deterministic: bool = False  # on a GPU too the same seed gives the same files; slower there, always so on a CPU
     profile: str = "stage"  # what profilers see by name: stage | function (stages and the functions in them)
-    refine: bool | None = None  # let the prior go over the texture, as `refinement` says; null: with the embedded prior
+    refine: bool | None = None  # the prior goes over the texture, see `refinement`; null: the embedded does
     cache_dir: str = ""  # folder of caches; empty: $TURBODREAMER_CACHE_DIR, else in $XDG_CACHE_HOME or ~/.cache
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)

@@ -204,7 +204,7 @@ def _refines(config: Config) -> bool:
     """Whether the prior is to go over the texture: as asked, else where that is known to be worth its time."""
     if config.refine is not None:
         return config.refine
-    return not config.load and PRIORS[config.prior.name].refines
+    return not config.load and lookup(PRIORS, config.prior.name, "prior.name").refines
 
 
 def refine_stage(
@@ -215,7 +215,7 @@ def refine_stage(
     device: torch.device,
 ) -> TexturedMesh:
     """The mesh with a texture that the prior has gone over, as it imagines the object of the picture or the text."""
-    if PRIORS[config.prior.name].takes_picture and reference is None:
+    if lookup(PRIORS, config.prior.name, "prior.name").takes_picture and reference is None:
         logger.info("the texture is not refined: there is no picture")
         return textured
     prior = make_prior(config.prior, device)
@@ -327,10 +327,11 @@ def _words(text: str) -> str:
 def _ran_on(config: Config, device: torch.device) -> dict[str, str]:
     """What ran where, by the parts of a run."""
     fitted = {} if config.load else {"prepare": "cpu", "prior": device.type, "fit": device.type}
+    refined = {"refine texture": device.type} if config.refine else {}
     field = "cuda" if resolve_backend(config.mesh.backend, device).startswith("cuda") else "cpu"
     return {
         **fitted, "rasteriser": device.type, "density field": field, "isosurface": device.type, "clean mesh": "cpu",
-        "unwrapping": "cpu", "texture": device.type, "previews": device.type, "write files": "cpu",
+        "unwrapping": "cpu", "texture": device.type, **refined, "previews": device.type, "write files": "cpu",
     }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from mesh_extract.fill import nearest_texels
 from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
 from mesh_extract.textured import TexturedMesh
 from sir import NoisePlan, target_views
+from sparse_matrix import SparseMatrix
 from views import to_images
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-15
 class TexelMap:
     """Which texels make up which pixels.
 
-    matrix [P, T]: sparse, rows sum to 1; transposed [T, P]. pixels [P]: flat indices into pictures [C, H, W].
+    matrix [P, T]: rows sum to 1; transposed [T, P]. pixels [P]: flat indices into pictures [C, H, W].
     """
 
-    matrix: Tensor
-    transposed: Tensor
+    matrix: SparseMatrix
+    transposed: SparseMatrix
     pixels: Tensor
 
 
@@ -193,11 +194,13 @@ def texel_map(textured: TexturedMesh, nearest: Tensor, cameras: Cameras, usable:
     fx, fy = x - x0, y - y0
     texels = torch.cat([nearest[y0, x0], nearest[y0, x1], nearest[y1, x0], nearest[y1, x1]])
     weights = torch.cat([(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx]) / SAMPLES**2
-    indices = torch.stack([pixel.repeat(4), texels])
-    shape = int(good.sum()), int(nearest.max()) + 1
-    torch.sparse.check_sparse_tensor_invariants.disable()  # as by default; torch 2.11 warns where nobody says so
-    matrix = torch.sparse_coo_tensor(indices, weights, shape).coalesce()
-    return TexelMap(matrix, matrix.t().coalesce(), good.nonzero()[:, 0])
+    pixel = pixel.repeat(4)
+    pixels, texel_count = good.nonzero()[:, 0], int(nearest.max()) + 1
+    return TexelMap(
+        SparseMatrix(pixel, texels, weights, (len(pixels), texel_count)),
+        SparseMatrix(texels, pixel, weights, (texel_count, len(pixels))),
+        pixels,
+    )
 
 
 def _cosines(textured: TexturedMesh, faces: Tensor, shares: Tensor, cameras: Cameras, view: Tensor) -> Tensor:

@@ -35,10 +35,11 @@ LEVEL = 0.4
 # a GPU) the meshes' novel views were below the splats' by 0.37 dB with 0.5, 0.32 with 0.54, 0.30 with 0.58 and with
 # 0.62, and 0.34 with 0.66; by 0.31 with the level that matches the picture, 0.53 on average, and by 0.29 halfway
 # between that and 0.62. The best level of each object would have given 0.20, but hardly goes with the matched one
-# (correlation 0.10): splats hedge more where there is no picture than where there is.
+# (correlation 0.10): splats hedge more where there is no picture than where there is. The matched one is kept for what
+# other priors make, whose splats may be wider or thinner throughout.
 FITTED_LEVEL = 0.62
 _SIZE_PX = 256
-# To match the picture: a picture of rays, distance of samples on them, and levels, which bound the result.
+# To match the picture: a picture of rays, distance of samples on them, and levels, which bound the matched one.
 _MATCH_PX = 192
 _STEP_VOXELS = 0.5
 _LEVELS = (0.4, 0.475, 0.55, 0.625, 0.7, 0.775)
@@ -69,7 +70,7 @@ def carve(
         pixel: side, in world units, of the pixels that the Gaussians were fitted in; 0: not known. The level is
             FITTED_LEVEL where it is known and LEVEL where not.
         picture: coverage [H, W] of the picture that was fitted, and its one camera: with `pixel`, the level is halfway
-            between FITTED_LEVEL and the one at which the surface covers as much of that view as the picture does.
+            between that and the one at which the surface covers as much of that view as the picture does.
     Returns:
         A new field on the device of `density`, where the work is done; a copy of `density` where Gaussians are so faint
         that nothing would remain.
@@ -148,7 +149,7 @@ def _cut_whole(
     silhouettes = _draw(positions, gaussians, elevation_deg, render_alpha, pixel)
     least = _least(positions, silhouettes, density.device)
     if picture is not None and pixel > 0:
-        silhouettes.level = (FITTED_LEVEL + matched_level(density, iso, grid, nodes, least, *picture)) / 2
+        silhouettes.level = (silhouettes.level + matched_level(density, iso, grid, nodes, least, *picture)) / 2
         logger.info("outlines end at a coverage of %.2f", silhouettes.level)
     carved = _lowered(density, iso, nodes, least, silhouettes.level)
     if not (carved >= iso).any():

@@ -49,7 +49,7 @@ class Prior(abc.ABC):
         radius, fovy_deg: the orbit that it was trained on.
         source_azimuth_deg: azimuth of the picture in the object's frame; None: the picture is no view of the object.
         takes_picture, takes_text: what it is conditioned on.
-        refines: it goes over textures unless told not to.
+        refines: it goes over textures where `refine` is null.
     """
 
     channels: int = 3

@@ -149,7 +149,7 @@ def test_assets_that_differ_are_told_apart(compared, tmp_path):
 def test_the_articles_runs_count_their_iterations():
     for count in (20, 80):
         config = load_config(ROOT / "configs" / f"article_{count}.yaml")
-        assert article.iterations(config.fit) == count
+        assert article.iterations(config.fit) == count and config.refine is False
 
 
 def test_the_articles_runs_are_measured_compared_and_resumed(splats, tmp_path, capsys, monkeypatch):

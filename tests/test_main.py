@@ -407,6 +407,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path, call, m
     for record in records:
         assert record["config"]["elevation"] == 10.0  # the sample's own
         assert sum(record["seconds"].values()) == pytest.approx(record["total_seconds"], rel=0.05)
+        assert record["config"]["refine"] is True and record["seconds"]["refine texture"] > 0
     assert records[1]["seconds"]["start"] > 0.2  # importing torch alone takes longer
     for record in records:
         del record["config"]["outdir"]
@@ -440,7 +441,7 @@ def test_a_run_on_the_gpu_says_so_and_repeats_its_bytes(cuda, tmp_path, call, mo
     record = json.loads(first.pop("run.json"))
     second.pop("run.json")
     assert {name: first[name] == second[name] for name in first} == dict.fromkeys(first, True)
-    on_gpu = ("prior", "fit", "rasteriser", "density field", "isosurface", "texture", "previews")
+    on_gpu = ("prior", "fit", "rasteriser", "density field", "isosurface", "texture", "refine texture", "previews")
     assert {record["ran_on"][part] for part in on_gpu} == {"cuda"}
     assert record["mesh"]["backend"] == "cuda" and record["mesh"]["closed"]
     assert record["peak_gpu_memory_mb"] > 0

@@ -133,18 +133,24 @@ def test_a_number_gives_its_level_set_and_carving_the_silhouette():
     ],
 )
 def test_the_mesh_stage_knows_the_pixels_of_the_fit(monkeypatch, overrides, expected):
-    seen = []
+    seen, inner = [], pipeline.surface
 
     class Stop(Exception): ...
 
     def surface(gaussians, settings, times, elevation_deg, pixel, picture):
         seen.append(pixel)
+        return inner(gaussians, settings, times, elevation_deg, pixel, picture)
+
+    def bake_texture(mesh, gaussians, settings, picture, elevation_deg, pixel):
+        seen.append(pixel)
         raise Stop
 
     monkeypatch.setattr(pipeline, "surface", surface)
+    monkeypatch.setattr(pipeline, "bake_texture", bake_texture)
+    config = load_config(None, ["mesh.resolution=24", *overrides])
     with pytest.raises(Stop):
-        pipeline.mesh_stage(shell(8, torch.Generator()), load_config(None, overrides), None, StageTimes())
-    assert seen == pytest.approx([expected])
+        pipeline.mesh_stage(dense_ball(torch.Generator().manual_seed(0)), config, None, StageTimes())
+    assert seen == pytest.approx([expected, expected])
 
 
 def test_an_impossible_threshold_names_the_range_and_proposes_one_that_works(generator):
@@ -261,6 +267,10 @@ def test_refinement_needs_what_the_prior_saw(tmp_path):
         pipeline.run(config, torch.device("cpu"))
 
 
+def test_which_priors_refine_textures_by_default():
+    assert {name for name, kind in pipeline.PRIORS.items() if kind.refines} == {"embedded"}
+
+
 @pytest.mark.parametrize(
     "name, refine, refined",
     [
@@ -268,6 +278,7 @@ def test_refinement_needs_what_the_prior_saw(tmp_path):
         ("embedded", "null", 1),
         ("embedded", "false", 0),
         ("embedded, no picture", "true", 0),
+        ("embedded, no picture", "null", 0),
         ("text", "true", 1),
         ("text", "null", 0),
     ],
@@ -331,6 +342,7 @@ def test_fit_previews_and_record_agree_on_the_elevation(tmp_path, monkeypatch, g
     record = json.loads((folder / "run.json").read_text())
     assert seen == [expected_deg, expected_deg]
     assert record["config"]["elevation"] == expected_deg
+    assert record["config"]["refine"] is False and "refine texture" not in record["ran_on"]
 
 
 @pytest.mark.parametrize(
