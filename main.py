@@ -1,6 +1,7 @@
 """TurboDreamer's command line: a picture (or Gaussians) in, a folder with a textured 3D asset out."""
 
 import argparse
+import gc
 import logging
 import sys
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from config import Config, describe_keys, load_config
 from errors import UserError
-from runtime_env import prepare_environment, process_started_s, start_driver
+from runtime_env import prepare_environment, process_started_s, start_driver, without_collection
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -82,12 +83,13 @@ def main(arguments: list[str] | None = None, started_s: float | None = None) -> 
         prepare_environment(config.cache_dir or None)
         if options.device != "cpu":
             start_driver()
-        import devices  # torch and numba read the environment when they are imported: only now
-        import rehearsal
+        with without_collection():
+            import devices  # torch and numba read the environment when they are imported: only now
+            import rehearsal
 
-        device = devices.choose_device(options.device)
-        rehearsed = rehearsal.start(config, device)  # while the rest is imported
-        import pipeline
+            device = devices.choose_device(options.device)
+            rehearsed = rehearsal.start(config, device)  # while the rest is imported
+            import pipeline
 
         pipeline.run(config, device, not options.quiet, started_s, rehearsed)
     except UserError as error:
@@ -108,4 +110,6 @@ def _refuse(message: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(started_s=process_started_s()))
+    code = main(started_s=process_started_s())
+    gc.freeze()  # or the interpreter, ending, goes through all objects for garbage, again and again: a second
+    sys.exit(code)

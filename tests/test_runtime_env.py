@@ -1,3 +1,4 @@
+import gc
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from errors import UserError
-from runtime_env import cache_directory, import_ahead, prepare_environment, start_driver
+from runtime_env import cache_directory, import_ahead, prepare_environment, start_driver, without_collection
 
 ROOT = Path(__file__).parent.parent
 
@@ -126,3 +127,16 @@ def test_no_driver_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr("runtime_env.importlib.util.find_spec", lambda name: type("", (), {"origin": tmp_path / "a"}))
     monkeypatch.setattr("runtime_env.ctypes.CDLL", missing)
     start_driver().join()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_afterwards_as_it_was(enabled):
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(ZeroDivisionError), without_collection():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
