@@ -217,9 +217,9 @@ class RefineConfig:
     level: float = 0.9  # noise level up to which the prior changes them, the embedded one; 0.181 in the official code
     denoise_steps: int = 2  # DDIM steps from there down
     guidance: float = 1.0  # classifier-free guidance scale
-    solver: str = "least_squares"  # how the texture is fitted: least_squares | adam (the official code's)
-    steps: int = 10  # of the solver; 30 are Adam's official ones
-    pull: float = 0.1  # of least_squares towards the texture as it was, against 1 a pixel that shows a texel alone
+    solver: str = "backproject"  # how the texture follows them: backproject | adam (the official code's)
+    pull: float = 2.0  # of backproject: weight of the texture as it was, against 1 of a view that sees it straight
+    steps: int = 30  # of adam
     rate: float = 0.2  # learning rate of adam
 
     def __post_init__(self) -> None:
@@ -230,7 +230,7 @@ class RefineConfig:
         _require_between("refinement.level", self.level, 0.01, 1.0)
         _require_between("refinement.denoise_steps", self.denoise_steps, 1, 1000)
         _require_between("refinement.guidance", self.guidance, 0.0, 100.0)
-        choices = ("least_squares", "adam")
+        choices = ("backproject", "adam")
         _require(self.solver in choices, "refinement.solver", self.solver, " or ".join(choices))
         _require_between("refinement.steps", self.steps, 0, 100_000)
         _require_between("refinement.pull", self.pull, 0.0, 1e6)

@@ -26,10 +26,11 @@ from gs_renderer import render
 from mesh_extract.backproject import SurfaceViews, backproject
 from mesh_extract.blur import gaussian_blur
 from mesh_extract.cleanup import with_normals
-from mesh_extract.fill import nearest_marked, nearest_texels, spread_over_surface
+from mesh_extract.fill import nearest_marked, spread_over_surface
 from mesh_extract.mesh import Mesh
-from mesh_extract.mesh_raster import rasterize_mesh, rasterize_uvs, render_texture
+from mesh_extract.mesh_raster import rasterize_mesh
 from mesh_extract.rig import as_fitted, cameras_around, view_weights
+from mesh_extract.texels import SHARPNESS, Texels, follow_views, interpolate, texels_of, unit
 from mesh_extract.textured import TexturedMesh
 from mesh_extract.uv import unwrap
 from profiling import profiled
@@ -37,7 +38,6 @@ from profiling import profiled
 logger = logging.getLogger(__name__)
 
 GUTTER_PX = 4  # texels around each chart that belong to it alone
-SHARPNESS = 1.0  # exponent of the viewing angle's cosine; 1 weighs by area in a picture: least squares over pixels
 SOLID_ALPHA = (0.5, 0.95)  # below, a pixel is mostly background and tells no colour; above, it counts in full
 EDGE_PX, EDGE_STEP_PX = 5, 16.0  # a window in which the depth spans more than a slope of 70 degrees is an outline
 EDGE_CONFIDENCE = 0.05  # there; not 0, since thin parts are all outline
@@ -104,40 +104,35 @@ def paint(
 ) -> TexturedMesh:
     """Texture an unwrapped mesh from pictures of it; `points` [N, 3] colour the parts that no picture shows."""
     size, device = config.size, views.device
-    face_ids, barycentrics = rasterize_uvs(uvs, uv_faces, size, device)
-    valid = face_ids >= 0
-    if not valid.any():  # no face reaches a texel's centre
+    texels = texels_of(mesh, uvs, uv_faces, size, device)
+    if texels is None:
         return TexturedMesh(mesh, uvs, uv_faces, np.full((size, size, 3), 128, np.uint8))
-    corners = torch.from_numpy(mesh.faces).to(device)[face_ids[valid].long()].long()  # [T, 3]
-    barycentrics = barycentrics[valid]  # [T, 3]
-    positions = _interpolate(mesh.vertices, corners, barycentrics)
-    normals = _unit(_interpolate(mesh.vertex_normals, corners, barycentrics))
-    nearest = nearest_texels(valid)
-
-    colors, weights = backproject(positions, normals, views, SHARPNESS)
+    colors, weights = backproject(texels.positions, texels.normals, views, SHARPNESS)
     if points is None or point_colors is None:
         points, point_colors = np.zeros((0, 3)), np.zeros((0, 3))
+    corners, barycentrics = texels.corners, texels.barycentrics
     vertex_colors = _vertex_means(len(mesh.vertices), corners, barycentrics, colors, weights)
     spread = spread_over_surface(mesh, *vertex_colors, points, point_colors)
     unseen = (SEEN_WEIGHT / (weights + SEEN_WEIGHT))[:, None]
-    colors = colors + unseen * (_interpolate(spread, corners, barycentrics) - colors)
+    colors = colors + unseen * (interpolate(spread, corners, barycentrics) - colors)
     for number in range(config.passes):
-        residual = _residual(mesh, uvs, uv_faces, colors[nearest], views)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("texture pass %d: rms difference %.4f", number + 1, _rms(residual))
-        step, weights = backproject(positions, normals, residual, SHARPNESS)
-        colors = (colors + (weights / (weights + STEP_WEIGHT))[:, None] * step).clamp_(0.0, 1.0)
+            logger.debug("texture pass %d: rms difference %.4f", number + 1, _rms(texels.residual(colors, views)))
+        colors = follow_views(texels, colors, [views], STEP_WEIGHT)
     if source is not None:
-        residual = _residual(mesh, uvs, uv_faces, colors[nearest], source)
-        normals = _unit(_interpolate(_broad_normals(mesh), corners, barycentrics))
-        broad, _ = backproject(positions, normals, _blurred(residual), 1.0)
-        seen, weights = backproject(positions, normals, source, 1.0)  # weights: cosine times confidence
-        share = BROAD_SHARE * _ramp(weights, *BROAD_COSINES)[:, None]
-        colors = colors + share * broad + _ramp(weights, *DETAIL_COSINES)[:, None] * (seen - colors - broad)
-        colors = colors.clamp_(0.0, 1.0)
-    assert torch.isfinite(colors).all()
-    texture = (colors * 255.0 + 0.5).to(torch.uint8)[nearest]
-    return TexturedMesh(mesh, uvs, uv_faces, texture.cpu().numpy())
+        colors = follow_source(texels, colors, source)
+    return texels.textured(colors)
+
+
+def follow_source(texels: Texels, colors: Tensor, source: SurfaceViews) -> Tensor:
+    """Colours [T, 3] with the source picture's detail where it sees the surface well, and half of its broad colours."""
+    residual = texels.residual(colors, source)
+    normals = unit(interpolate(_broad_normals(texels.mesh), texels.corners, texels.barycentrics))
+    broad, _ = backproject(texels.positions, normals, _blurred(residual), 1.0)
+    seen, weights = backproject(texels.positions, normals, source, 1.0)  # weights: cosine times confidence
+    share = BROAD_SHARE * _ramp(weights, *BROAD_COSINES)[:, None]
+    colors = colors + share * broad + _ramp(weights, *DETAIL_COSINES)[:, None] * (seen - colors - broad)
+    return colors.clamp_(0.0, 1.0)
 
 
 @profiled
@@ -146,13 +141,18 @@ def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras, pixel: fl
     """Draw the Gaussians: their own colours, freed of the background, which half-covered pixels would mix in."""
     device = gaussians.means.device
     drawn = render(as_fitted(gaussians, cameras, pixel), cameras.to(device), background=(0.0, 0.0, 0.0))
-    confidence = _ramp(drawn.alpha, *SOLID_ALPHA)
+    confidence = solid(drawn.alpha)
     colors = drawn.rgb / drawn.alpha.clamp_min(SOLID_ALPHA[0])[..., None]
     broken = ~(torch.isfinite(colors).all(dim=-1) & torch.isfinite(confidence))
     if broken.any():
         logger.warning("%d pixels of the Gaussians' views are not finite; left out", int(broken.sum()))
         colors, confidence = colors.masked_fill(broken[..., None], 0.0), confidence.masked_fill(broken, 0.0)
-    depth = rasterize_mesh(mesh, cameras, device=device).depth
+    return surface_views(mesh, cameras, colors, confidence)
+
+
+def surface_views(mesh: Mesh, cameras: Cameras, colors: Tensor, confidence: Tensor) -> SurfaceViews:
+    """Pictures of a mesh as views of it: they count little near outlines."""
+    depth = rasterize_mesh(mesh, cameras, device=colors.device).depth
     confidence = torch.where(_outlines(depth, cameras), confidence * EDGE_CONFIDENCE, confidence)
     return SurfaceViews(cameras, colors.clamp(0.0, 1.0).contiguous(), confidence.contiguous(), depth)
 
@@ -169,12 +169,9 @@ def view_picture(mesh: Mesh, rgba: Tensor, camera: Cameras, device: torch.device
     return SurfaceViews(camera, picture[None, ..., :3].contiguous(), confidence[None].contiguous(), depth)
 
 
-def _residual(mesh: Mesh, uvs: np.ndarray, uv_faces: np.ndarray, texture: Tensor, views: SurfaceViews) -> SurfaceViews:
-    """What the views show minus what the textured mesh shows in them; counts where the mesh is solid."""
-    black = (0.0, 0.0, 0.0)
-    drawn = render_texture(mesh, uvs, uv_faces, texture, views.cameras, background=black, device=views.device)
-    covered = drawn.alpha >= 1.0  # a pixel on the outline mixes in the background
-    return replace(views, colors=views.colors - drawn.rgb, confidence=views.confidence * covered)
+def solid(alpha: Tensor) -> Tensor:
+    """How much a pixel of this coverage tells of a colour: 0 if it is mostly background."""
+    return _ramp(alpha, *SOLID_ALPHA)
 
 
 def _rms(residual: SurfaceViews) -> float:
@@ -220,11 +217,6 @@ def _broad_normals(mesh: Mesh) -> np.ndarray:
     return normals
 
 
-def _unit(vectors: Tensor) -> Tensor:
-    """Vectors [T, 3] of length one."""
-    return vectors / (vectors * vectors).sum(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
-
-
 def _vertex_means(
     count: int, corners: Tensor, barycentrics: Tensor, colors: Tensor, weights: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -236,13 +228,6 @@ def _vertex_means(
     sums = torch.zeros((count, 4), dtype=torch.int64, device=colors.device)
     sums = sums.index_add_(0, corners.reshape(-1), fixed).double().cpu().numpy() / _FIXED_ONE
     return sums[:, :3] / np.where(sums[:, 3:] > 0, sums[:, 3:], 1.0), sums[:, 3]
-
-
-def _interpolate(values: Tensor | np.ndarray, corners: Tensor, barycentrics: Tensor) -> Tensor:
-    """Values [V, 3] at points given by corner indices [T, 3] and barycentrics [T, 3]; float32 [T, 3]."""
-    values = torch.as_tensor(values, dtype=torch.float32, device=corners.device)
-    parts = [values[corners[:, k]] * barycentrics[:, k : k + 1] for k in range(3)]
-    return parts[0] + parts[1] + parts[2]
 
 
 def _ramp(values: Tensor, low: float, high: float) -> Tensor:
