@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cameras import Cameras
 from config import RefineConfig
-from mesh_extract.bake import SOLID_ALPHA, solid, surface_views, view_picture
+from mesh_extract.bake import SOLID_ALPHA, detail_shares, solid, surface_views, view_picture
 from mesh_extract.mesh_raster import render_texture
 from mesh_extract.texels import Texels, follow_views, texels_of
 from mesh_extract.textured import TexturedMesh
@@ -128,11 +128,15 @@ def _backproject(
     if alpha is not None:  # the pictures are over white
         confidence = confidence * solid(alpha)
         rgb = (rgb - (1.0 - alpha[..., None])) / alpha.clamp_min(SOLID_ALPHA[0])[..., None]
-    views, shares = [surface_views(texels.mesh, cameras, rgb.nan_to_num(0.0, 0.0, 0.0), confidence)], [1.0]
-    if reference is not None:
-        views.append(view_picture(texels.mesh, *reference, colours.device))
-        shares.append((reference[1].width / cameras.width) ** 2)
-    return follow_views(texels, colours, views, config.pull, shares)
+    views = [surface_views(texels.mesh, cameras, rgb.nan_to_num(0.0, 0.0, 0.0), confidence)]
+    if reference is None:
+        return follow_views(texels, colours, views, config.pull)
+    source = view_picture(texels.mesh, *reference, colours.device)
+    shares = [1.0, (reference[1].width / cameras.width) ** 2]
+    followed = follow_views(texels, colours, [*views, source], config.pull, shares)
+    # Where the texture has its detail from the picture, the prior's coarser pictures would only blur it.
+    alone = follow_views(texels, colours, [source], config.pull / shares[1])
+    return followed + detail_shares(texels, source)[:, None] * (alone - followed)
 
 
 def _adam(

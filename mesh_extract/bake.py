@@ -135,6 +135,12 @@ def follow_source(texels: Texels, colors: Tensor, source: SurfaceViews) -> Tenso
     return colors.clamp_(0.0, 1.0)
 
 
+def detail_shares(texels: Texels, source: SurfaceViews) -> Tensor:
+    """How far each texel has its detail from the source picture [T], in [0, 1], after `follow_source`."""
+    normals = unit(interpolate(_broad_normals(texels.mesh), texels.corners, texels.barycentrics))
+    return _ramp(backproject(texels.positions, normals, source, 1.0)[1], *DETAIL_COSINES)
+
+
 @profiled
 @torch.no_grad()
 def view_gaussians(mesh: Mesh, gaussians: Gaussians, cameras: Cameras, pixel: float = 0.0) -> SurfaceViews:

@@ -131,3 +131,18 @@ def test_a_gpu_refines_as_the_cpu_does(truth, cuda):
         for device in (CPU, cuda)
     )
     assert np.abs(on_cpu.texture.astype(int) - on_gpu.texture).max() <= 2
+
+
+def test_detail_that_the_picture_gave_outlives_a_prior_that_sees_none(truth):
+    """A prior of few pixels, a picture of many: in front the texture stays sharp, behind it takes the prior's colours."""
+    checks = np.random.default_rng(0).integers(0, 2, truth.texture.shape[:2] + (1,)).repeat(3, 2).astype(np.uint8) * 200
+    sharp = dataclasses.replace(truth, texture=checks)
+    camera = orbit_cameras(0.0, 0.0, width=256, height=256)
+    drawn = render_mesh(sharp, camera, supersample=SAMPLES)
+    picture = torch.cat([drawn.rgb[0], drawn.alpha[0, ..., None]], -1)
+    prior = MeshOracle(grey(truth), image_size=32)
+    refined = refine_texture(sharp, prior, RefineConfig(), torch.Generator().manual_seed(0), (picture, camera))
+    views = orbit_cameras([0.0, 180.0], 0.0, width=256, height=256)
+    before, after = (render_mesh(t, views).rgb[:, 112:144, 112:144] for t in (sharp, refined))
+    front, back = (after - before).square().mean(dim=(1, 2, 3)).sqrt()
+    assert front < 0.02 < 0.1 < back
