@@ -134,7 +134,7 @@ def test_a_gpu_refines_as_the_cpu_does(truth, cuda):
 
 
 def test_detail_that_the_picture_gave_outlives_a_prior_that_sees_none(truth):
-    """A prior of few pixels, a picture of many: in front the texture stays sharp, behind it takes the prior's colours."""
+    """A prior of few pixels, a picture of many: the front stays sharp, behind the texture takes the prior's colours."""
     checks = np.random.default_rng(0).integers(0, 2, truth.texture.shape[:2] + (1,)).repeat(3, 2).astype(np.uint8) * 200
     sharp = dataclasses.replace(truth, texture=checks)
     camera = orbit_cameras(0.0, 0.0, width=256, height=256)
