@@ -275,6 +275,10 @@ class Config:
             _require_between("elevation", self.elevation, -MAX_ELEVATION_DEG, MAX_ELEVATION_DEG)
         _require_between("seed", self.seed, 0, 2**63 - 1)
         _require(self.profile in ("stage", "function"), "profile", self.profile, "stage or function")
+        if self.input and self.load:
+            raise UserError(f"input={self.input} and load={self.load}: expected one of them, a picture or Gaussians")
+        if self.refine and self.load:
+            raise UserError(f"refine=true with load={self.load}: the prior needs the picture or the text, not splats")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:

@@ -47,9 +47,7 @@ def cut_out(rgb: np.ndarray, name: str) -> np.ndarray:
         mask = _grab(rgb, lab)
         method = "GrabCut"
     covered = float(mask.mean())
-    logger.info(
-        "%s has no alpha channel: background removed (%s), the object covers %.0f %%", name, method, 100 * covered
-    )
+    logger.info("%s is opaque: background removed (%s), the object covers %.0f %%", name, method, 100 * covered)
     advice = "pass a picture with an alpha channel, or prepare.background=keep to take it whole"
     if not mask.any():
         raise UserError(

@@ -3,6 +3,8 @@
 import argparse
 import gc
 import logging
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ from runtime_env import prepare_environment, process_started_s, start_driver, wi
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 USAGE = """\
 One picture in, a textured 3D asset out.
@@ -21,6 +24,10 @@ One picture in, a textured 3D asset out.
   python main.py input=cat.png save_path=cat            your picture: with an alpha channel, or on a plain background
   python main.py --config configs/mesh.yaml load=outputs/cat/cat_gaussians.ply      the mesh stage alone
 """
+
+
+class _Terminated(BaseException):
+    """The system asks the program to end: what is half written goes, as after Ctrl-C."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -101,6 +108,9 @@ def main(arguments: list[str] | None = None, started_s: float | None = None) -> 
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except _Terminated:
+        print("terminated", file=sys.stderr)
+        return EXIT_TERMINATED
     return 0
 
 
@@ -109,7 +119,20 @@ def _refuse(message: str) -> int:
     return EXIT_USER_ERROR
 
 
+def prepare_process() -> None:
+    """Streams that were closed take what is written and lose it; SIGTERM unwinds the program."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+
+    def terminate(number, frame):
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+
+
 if __name__ == "__main__":
+    prepare_process()
     code = main(started_s=process_started_s())
     gc.freeze()  # or the interpreter, ending, goes through all objects for garbage, again and again: a second
     sys.exit(code)

@@ -202,6 +202,8 @@ def _fitted_pixel(config: Config, device: torch.device) -> float:
 
 def _refines(config: Config) -> bool:
     """Whether the prior is to go over the texture: as asked, else where that is known to be worth its time."""
+    if config.refinement.rounds == 0:
+        return False
     if config.refine is not None:
         return config.refine
     return not config.load and lookup(PRIORS, config.prior.name, "prior.name").refines
@@ -354,11 +356,7 @@ def _check_sources(config: Config) -> None:
     """Refuse a picture or a text that the prior does not take, or lacks."""
     name = config.prior.name
     prior = lookup(PRIORS, name, "prior.name")
-    if config.input and config.load:
-        raise UserError(f"input={config.input} and load={config.load}: expected one of them, a picture or Gaussians")
     if config.load:
-        if config.refine:
-            raise UserError(f"refine=true with load={config.load}: the prior needs the picture or the text, not splats")
         return
     if config.prompt and not prior.takes_text:
         takers = ", ".join(other for other, kind in PRIORS.items() if kind.takes_text)

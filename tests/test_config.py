@@ -61,6 +61,18 @@ def test_a_wrong_override_is_one_line_that_names_the_key(override, complaint):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "overrides, complaint",
+    [
+        (["input=cat.png", "load=cat.ply"], "input=cat.png and load=cat.ply: expected one of them"),
+        (["load=cat.ply", "refine=true"], "refine=true with load=cat.ply: the prior needs the picture or the text"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(overrides, complaint):
+    with pytest.raises(UserError, match=complaint):
+        load_config(None, overrides)
+
+
 @pytest.mark.parametrize("text", ["a: [", "mesh: {resolution: [1]}", "sede: 1", "- 1\n- 2", "just words"])
 def test_a_wrong_file_is_one_line(tmp_path, text):
     path = tmp_path / "c.yaml"

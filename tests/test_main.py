@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -337,6 +338,18 @@ def test_an_interrupted_run_leaves_nothing(place, call, meshed, monkeypatch):
     assert contents(place) == before
 
 
+def test_a_terminated_run_leaves_nothing(place, call, meshed, monkeypatch):
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("pipeline.write_json", lambda *arguments: os.kill(os.getpid(), signal.SIGTERM))
+    before = contents(place)
+    main.prepare_process()
+    try:
+        assert call("load=good.ply", "outdir=out", *TINY) == (143, "", "terminated\n")
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert contents(place) == before
+
+
 def test_what_can_begin_before_the_imports_does(call, monkeypatch):
     begun, given = [], []
     monkeypatch.setattr("main.start_driver", lambda: begun.append("driver"))
@@ -428,6 +441,17 @@ def test_a_machine_without_writable_places_still_ends_in_one_line(place):
     made = [name for name in after if name not in before]
     assert all(Path(name).parts[0] == "tmp" for name in made), made  # the cache went to the temporary folder
     assert any(Path(name).name.startswith("turbodreamer-") for name in made)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
+def test_a_run_without_streams_is_a_run(tmp_path):
+    """Its progress bar, too, writes somewhere."""
+    command = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, str(ROOT / "main.py"), *TINY, *TINY_FIT]
+    ended = subprocess.run(
+        [*command, "--device", "cpu", "outdir=out"], cwd=tmp_path, env=environment(), timeout=300, check=False
+    )
+    assert ended.returncode == 0
+    assert sorted(contents(tmp_path / "out" / "sample")) == files_of("sample")
 
 
 @pytest.mark.gpu

@@ -261,12 +261,6 @@ def test_what_the_prior_does_not_take_is_refused(tmp_path, monkeypatch, override
     assert message in str(caught.value)
 
 
-def test_refinement_needs_what_the_prior_saw(tmp_path):
-    config = load_config(None, ["load=cat.ply", "refine=true", f"outdir={tmp_path}"])
-    with pytest.raises(UserError, match="refine=true with load=cat.ply: the prior needs the picture or the text"):
-        pipeline.run(config, torch.device("cpu"))
-
-
 def test_which_priors_refine_textures_by_default():
     assert {name for name, kind in pipeline.PRIORS.items() if kind.refines} == {"embedded"}
 
@@ -277,6 +271,7 @@ def test_which_priors_refine_textures_by_default():
         ("embedded", "true", 1),
         ("embedded", "null", 1),
         ("embedded", "false", 0),
+        ("embedded, no rounds", "true", 0),
         ("embedded, no picture", "true", 0),
         ("embedded, no picture", "null", 0),
         ("text", "true", 1),
@@ -290,8 +285,11 @@ def test_the_texture_is_refined_with_the_runs_picture_or_text(monkeypatch, gener
     monkeypatch.setattr("pipeline.refine_texture", lambda textured, *rest: seen.append(rest) or textured)
     overrides = ["mesh.resolution=16", "texture.size=32", "texture.render_size=16", "texture.passes=0"]
     kind = name.partition(",")[0]
-    prompt = ["prompt=a cat"] if kind == "text" else []
-    config = load_config(None, [*overrides, f"prior.name={kind}", f"refine={refine}", "elevation=12", *prompt])
+    if kind == "text":
+        overrides.append("prompt=a cat")
+    if name.endswith("no rounds"):
+        overrides.append("refinement.rounds=0")
+    config = load_config(None, [*overrides, f"prior.name={kind}", f"refine={refine}", "elevation=12"])
     camera = orbit_cameras(0.0, 12.0, width=20, height=20)
     picture = PreparedImage(torch.rand(20, 20, 3), torch.ones(20, 20))
     reference = (picture, camera) if name == "embedded" else None
