@@ -157,23 +157,15 @@ class FusedSteps:
             "begin_step", 1, _BLOCK, self.state, shown.picks, shown.views, shown.pool_viewmats, shown.pool_Ks,
             shown.picked, shown.viewmats, shown.Ks,
         )  # fmt: skip
+        # Leaves of this step alone: torch ties the sums at a leaf to the stream of its first use, for as long as anyone
+        # keeps an earlier step's graph, and no recording may wait for that stream.
+        leaves = gaussians.map(_fresh_leaf)
         with torch.enable_grad():
-            rendered = render(gaussians, shown.cameras)
-        images = [rendered.rgb] if shown.pool_alpha is None else [rendered.rgb, rendered.alpha]
-        gradients = [torch.empty_like(image, memory_format=torch.contiguous_format) for image in images]
-        blocks = -(-shown.pixels // _BLOCK)
-        partial = torch.empty(shown.views * blocks, device=self.device)
-        launch(
-            "compare_pictures", (blocks, shown.views), _BLOCK, rendered.rgb.detach().contiguous(),
-            rendered.alpha.detach().contiguous(), shown.pool_rgb, shown.pool_alpha, shown.picked, shown.rgb_weights,
-            shown.alpha_weights, shown.pixels, int(self.config.loss == "l2"), int(self.config.alpha_loss == "l2"),
-            gradients[0], gradients[1] if len(gradients) > 1 else None, partial,
-        )  # fmt: skip
-        launch("finish_loss", 1, _BLOCK, partial, len(partial), self.losses, self.state)
+            rendered = render(leaves, shown.cameras)
+            loss = _PictureLoss.apply(rendered.rgb, rendered.alpha, self)
+        wanted = [*(getattr(leaves, name) for name in _MOVED), rendered.means2d]
+        *pulls, centre_pulls = (gradient.contiguous() for gradient in torch.autograd.grad(loss, wanted))
         parameters = [getattr(gaussians, name) for name in _MOVED]
-        *pulls, centre_pulls = (
-            g.contiguous() for g in torch.autograd.grad(images, [*parameters, rendered.means2d], gradients)
-        )
         moved = []
         for name, value, pull in zip(_MOVED, parameters, pulls, strict=True):
             moved += [value.detach(), pull, adam.first[name], adam.second[name]]
@@ -184,6 +176,21 @@ class FusedSteps:
             math.log(self.config.max_scale), math.log(self.config.max_ratio),
         )  # fmt: skip
 
+    def compare(self, rgb: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Queue a step's loss, for `losses`; its gradients with respect to the pictures, alpha's where it counts."""
+        shown, launch = self._shown, self.module.launch
+        rgb_gradient = torch.empty_like(rgb)
+        alpha_gradient = None if shown.pool_alpha is None else torch.empty_like(alpha)
+        blocks = -(-shown.pixels // _BLOCK)
+        partial = torch.empty(shown.views * blocks, device=self.device)
+        launch(
+            "compare_pictures", (blocks, shown.views), _BLOCK, rgb, alpha, shown.pool_rgb, shown.pool_alpha,
+            shown.picked, shown.rgb_weights, shown.alpha_weights, shown.pixels, int(self.config.loss == "l2"),
+            int(self.config.alpha_loss == "l2"), rgb_gradient, alpha_gradient, partial,
+        )  # fmt: skip
+        launch("finish_loss", 1, _BLOCK, partial, len(partial), self.losses, self.state)
+        return rgb_gradient, alpha_gradient
+
     def _rates(self, total_steps: int) -> tuple[float, ...]:
         """Learning rates in the kernel's order; that of the means with how it falls."""
         config = self.config
@@ -192,6 +199,27 @@ class FusedSteps:
             float(config.lr_means), fall, float(config.lr_means_steps or total_steps), float(config.lr_quats),
             float(config.lr_scales), float(config.lr_opacities), float(config.lr_colours),
         )  # fmt: skip
+
+
+def _fresh_leaf(value: Tensor) -> Tensor:
+    return value.detach().requires_grad_(True)
+
+
+class _PictureLoss(torch.autograd.Function):
+    """The loss of a step's pictures, whose gradients the kernels give along with it.
+
+    A scalar, and no gradients handed to torch.autograd.grad: for those torch would first import sympy, for seconds.
+    """
+
+    @staticmethod
+    def forward(ctx, rgb: Tensor, alpha: Tensor, steps: FusedSteps) -> Tensor:
+        ctx.gradients = steps.compare(rgb.contiguous(), alpha.contiguous())
+        return torch.empty((), device=rgb.device)  # the kernels keep its value
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, _):
+        return *ctx.gradients, None
 
 
 def _changed_by_steps(adam: GaussianAdam, statistics: GradientStatistics) -> list[Tensor]:

@@ -51,8 +51,9 @@ from priors.make import make_prior
 from profiling import set_scope
 from refine import refine_texture
 from registry import lookup
+from rehearsal import start_late
 from run_record import describe_run, write_json
-from runtime_env import import_ahead, usable_cpus
+from runtime_env import usable_cpus
 from splat_ply import read_gaussians, write_gaussians
 from stages import StageTimes
 
@@ -64,7 +65,6 @@ _LONGEST_NAME = 40  # of a run that is named by its prompt, characters
 _BYTES_A_NODE = 64  # of the density grid, from the field to the surface: measured 60 at 224^3, 81 at 160^3
 _MOST_BYTES_ON_GPU = 10e9  # that a whole field takes there, however much is free: 512^3, so that slabs begin beyond
 _MESH_BYTES_A_NODE = 1100  # of the grid's sides, to clean the surface: measured 1 to 2 faces a node, 560 bytes a face
-_IMPORTED_LATE = ("fast_simplification", "trimesh.exchange.gltf", "scipy.ndimage")  # by the last stages
 
 __all__ = ["choose_device", "fit_stage", "make_prior", "mesh_stage", "run", "run_folder", "source_elevation", "surface"]
 
@@ -257,8 +257,7 @@ def run(
     names = _file_names(folder.name, config)
     check_writable(folder, names)  # before any work
     logger.info("seed: %d", config.seed)
-    if device.type == "cuda":
-        import_ahead(*_IMPORTED_LATE)  # while the GPU works; on a CPU nothing is idle meanwhile
+    start_late(device)
     if config.load:
         with times.stage("load"):
             gaussians, reference = read_gaussians(source).to(device), None

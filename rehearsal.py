@@ -1,4 +1,4 @@
-"""The first times of a fit on a GPU, gone through in the background while the program still starts.
+"""The first times of a run on a GPU, gone through in the background: a fit's while the program still starts.
 
 What is slow the first time (CUDA's libraries are loaded, kernels sent to the device, the prior read) hardly holds
 Python's lock; imports, and the cutting out of the picture, use no GPU. A rehearsal leaves nothing behind but the prior:
@@ -12,7 +12,9 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import torch
 
 from cameras import orbit_cameras
@@ -27,6 +29,7 @@ from views import Views
 
 logger = logging.getLogger(__name__)
 
+_IMPORTED_LATE = ("fast_simplification", "trimesh.exchange.gltf", "scipy.ndimage")  # by the last stages
 _POINTS = 512  # Gaussians: kernels are the same for any number
 _STEPS = 3
 _SWITCH_S = 5e-4  # between threads, for as long as it takes; by default one that computes keeps the lock for 5 ms
@@ -44,6 +47,32 @@ def start(config: Config, device: torch.device) -> threading.Thread | None:
     thread = threading.Thread(target=_try, args=(config, device), name="rehearsal")
     thread.start()
     return thread
+
+
+def start_late(device: torch.device) -> threading.Thread | None:
+    """Begin what the last stages of a run on a GPU do for the first time on the CPU; None where that is busy anyway.
+
+    Best beside the rehearsal, which often waits for CUDA: a fit launches kernels all the time, and needs Python's lock.
+    """
+    if device.type != "cuda":
+        return None
+    thread = threading.Thread(target=_go_late, name="late", daemon=True)
+    thread.start()
+    return thread
+
+
+def _go_late() -> None:
+    """Import modules, and let numba load what it needs for the first of its functions."""
+    for task in (*(partial(importlib.import_module, name) for name in _IMPORTED_LATE), _check_a_triangle):
+        try:
+            task()
+        except Exception as error:  # whatever: those who need it say so
+            logger.debug("%s ahead of its use: %s", task, error)
+
+
+def _check_a_triangle() -> None:
+    uv = importlib.import_module("mesh_extract.uv")  # not above: it would keep the fit's rehearsal waiting
+    uv.overlap_share(np.array([[0.1, 0.1], [0.9, 0.1], [0.1, 0.9]]), np.array([[0, 1, 2]], np.int32), 8)
 
 
 def _try(config: Config, device: torch.device) -> None:

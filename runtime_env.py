@@ -5,7 +5,6 @@ Imports nothing heavy, so that main.py, scripts and tests can call it first.
 
 import ctypes
 import gc
-import importlib
 import importlib.util
 import logging
 import os
@@ -79,24 +78,6 @@ def prepare_environment(cache_dir: str | Path | None = None) -> Path:
         logger.warning("NUMBA_CACHE_DIR=%s cannot be written: using %s", chosen, caches / "numba")
         os.environ["NUMBA_CACHE_DIR"] = str(caches / "numba")
     return caches
-
-
-def import_ahead(*names: str) -> threading.Thread:
-    """Import modules in the background, so that those who need them later find them there.
-
-    One that is missing, or fails, says so where it is needed.
-    """
-
-    def work() -> None:
-        for name in names:
-            try:
-                importlib.import_module(name)
-            except Exception as error:  # whatever a module may raise
-                logger.debug("import of %s ahead of its use: %s", name, error)
-
-    thread = threading.Thread(target=work, name="imports", daemon=True)
-    thread.start()
-    return thread
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -308,6 +309,12 @@ def test_what_cannot_be_recorded_runs_plainly_after_one_warning(pictures, fused,
     assert len(caplog.messages) == 1 and "\n" not in caplog.messages[0]
 
 
+def test_steps_do_without_symbolic_shapes(pictures, fused, monkeypatch):
+    """torch.autograd.grad asks them about gradients that it is given; they bring sympy, seconds of a cold start."""
+    monkeypatch.setitem(sys.modules, "torch.fx.experimental.symbolic_shapes", None)  # an import of it fails
+    assert len(losses_of(fused(small_config()), *pictures, 2)) == 2
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES)
 def test_the_kernels_take_the_same_steps_as_their_double(pictures, cuda, monkeypatch, case):
@@ -351,6 +358,16 @@ def test_replayed_steps_give_the_bits_of_plain_ones_on_a_gpu(pictures, cuda):
         assert losses == found[0][0]
         for name, value in gaussians.tensors().items():
             assert torch.equal(value, getattr(found[0][1], name)), name
+
+
+@pytest.mark.gpu
+def test_steps_are_recorded_while_someone_keeps_a_picture_of_the_gaussians(pictures, cuda, caplog):
+    targets, reference = [shown_on(cuda, views) for views in pictures]
+    made = optimiser(pictures, small_config(), cuda)
+    kept = render(made.adam.gaussians, targets.cameras)  # its graph, and the stream that it was made on
+    losses_of(made, targets, reference, 30)
+    assert made._fused._graph is not None and kept.rgb.grad_fn is not None
+    assert not caplog.messages
 
 
 @pytest.mark.gpu

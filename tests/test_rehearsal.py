@@ -10,6 +10,7 @@ import torch
 import pipeline
 import rehearsal
 from config import load_config
+from mesh_extract.uv import overlap_share
 from prepare import prepare_image
 from priors import make
 from stages import StageTimes
@@ -55,6 +56,20 @@ def test_it_leaves_nothing_but_the_prior(config, caplog):
     assert prior._source is None and prior._blank is None and prior._seen is None and prior._network.graphs == 0
     assert torch.equal(torch.get_rng_state(), numbers) and not torch.backends.cuda.matmul.allow_tf32
     assert [record.levelname for record in caplog.records if record.levelname != "INFO"] == []
+
+
+def test_late_modules_are_imported_and_a_bad_one_stops_nothing(tmp_path, monkeypatch):
+    (tmp_path / "bad_module_of_a_test.py").write_text("raise ValueError('no')")
+    (tmp_path / "good_module_of_a_test.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = ("no_such_module_of_a_test", "bad_module_of_a_test", "good_module_of_a_test")
+    monkeypatch.setattr(rehearsal, "_IMPORTED_LATE", names)
+    checked = []
+    monkeypatch.setattr("mesh_extract.uv.overlap_share", lambda *arguments: checked.append(overlap_share(*arguments)))
+    assert rehearsal.start_late(CPU) is None
+    rehearsal.start_late(GPU).join(60)
+    assert sys.modules.pop("good_module_of_a_test") and "bad_module_of_a_test" not in sys.modules
+    assert checked == [0.0]
 
 
 def test_a_run_waits_for_its_end(config, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from errors import UserError
-from runtime_env import cache_directory, import_ahead, prepare_environment, start_driver, without_collection
+from runtime_env import cache_directory, prepare_environment, start_driver, without_collection
 
 ROOT = Path(__file__).parent.parent
 
@@ -85,14 +85,6 @@ def test_the_age_of_a_process_counts_what_came_before_the_first_line():
 def test_the_command_line_sets_the_environment_before_torch_is_there():
     code = "import main, sys; assert 'torch' not in sys.modules and 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-
-
-def test_modules_are_imported_ahead_and_a_bad_one_stops_nothing(tmp_path, monkeypatch):
-    (tmp_path / "bad_module_of_a_test.py").write_text("raise ValueError('no')")
-    (tmp_path / "good_module_of_a_test.py").write_text("")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import_ahead("no_such_module_of_a_test", "bad_module_of_a_test", "good_module_of_a_test").join(10)
-    assert sys.modules.pop("good_module_of_a_test") and "bad_module_of_a_test" not in sys.modules
 
 
 def test_the_driver_is_started_only_where_torch_has_cuda(tmp_path, monkeypatch):
