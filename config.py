@@ -211,7 +211,7 @@ class TextureConfig:
 
 @dataclass
 class RefineConfig:
-    rounds: int = 2  # times that the mesh is drawn, improved by the prior, and its texture fitted
+    rounds: int = 2  # times that the mesh is drawn, improved by the prior, and its texture fitted; 0: not refined
     views: int = 8  # views a round, evenly spaced
     elevation: float | None = None  # of them, degrees; null: the picture's
     level: float = 0.9  # noise level up to which the prior changes them, the embedded one; 0.181 in the official code
@@ -285,7 +285,8 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
     """Defaults, then the YAML file, then `key=value` overrides, each over the one before.
 
     Raises:
-        UserError: the file is not there or not YAML; a key is unknown; a value has the wrong type or is out of range.
+        UserError: the file is not there or not YAML; a key is unknown; a value has the wrong type or is out of range;
+            keys contradict each other.
     """
     layers = [OmegaConf.structured(Config)]
     try:

@@ -48,7 +48,7 @@ def cut_out(rgb: np.ndarray, name: str) -> np.ndarray:
         method = "GrabCut"
     covered = float(mask.mean())
     logger.info("%s is opaque: background removed (%s), the object covers %.0f %%", name, method, 100 * covered)
-    advice = "pass a picture with an alpha channel, or prepare.background=keep to take it whole"
+    advice = "pass a picture with a transparent background, or prepare.background=keep to take it whole"
     if not mask.any():
         raise UserError(
             f"{name}: expected an object before a background, found nothing that stands out from the border; {advice}"

@@ -121,11 +121,13 @@ def _refuse(message: str) -> int:
 
 def prepare_process() -> None:
     """Streams that were closed take what is written and lose it; SIGTERM unwinds the program."""
-    for name in ("stdout", "stderr"):
+    # In the order of their numbers: an open file gets the lowest free one, and libraries write to number 2 directly.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))
+            setattr(sys, name, open(os.devnull, mode, errors="backslashreplace"))
 
     def terminate(number, frame):
+        signal.signal(number, signal.SIG_IGN)  # a second one would cut short what the first one's end cleans up
         raise _Terminated
 
     signal.signal(signal.SIGTERM, terminate)

@@ -202,19 +202,21 @@ class FusedSteps:
 
 
 def _fresh_leaf(value: Tensor) -> Tensor:
+    """The same memory, as a parameter that no graph knows yet."""
     return value.detach().requires_grad_(True)
 
 
 class _PictureLoss(torch.autograd.Function):
     """The loss of a step's pictures, whose gradients the kernels give along with it.
 
-    A scalar, and no gradients handed to torch.autograd.grad: for those torch would first import sympy, for seconds.
+    A scalar, and no gradients handed to torch.autograd.grad: for those torch would first import sympy, for seconds. Of
+    the number itself nobody knows the value, nor may it be scaled: what comes in from behind it is ignored.
     """
 
     @staticmethod
     def forward(ctx, rgb: Tensor, alpha: Tensor, steps: FusedSteps) -> Tensor:
         ctx.gradients = steps.compare(rgb.contiguous(), alpha.contiguous())
-        return torch.empty((), device=rgb.device)  # the kernels keep its value
+        return torch.empty((), device=rgb.device)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -165,7 +165,7 @@ def _doubts(keep: np.ndarray, was_opaque: bool) -> list[str]:
     sides = {"top": keep[0], "bottom": keep[-1], "left": keep[:, 0], "right": keep[:, -1]}
     touching = [name for name, pixels in sides.items() if pixels.any()]
     covered = float(keep.mean())
-    advice = "; if background was kept, pass a picture with an alpha channel" if was_opaque else ""
+    advice = "; if background was kept, pass a picture with a transparent background" if was_opaque else ""
     if min(keep.shape) < 3:
         return []
     if covered > 0.9:

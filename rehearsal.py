@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -62,17 +61,20 @@ def start_late(device: torch.device) -> threading.Thread | None:
 
 
 def _go_late() -> None:
-    """Import modules, and let numba load what it needs for the first of its functions."""
-    for task in (*(partial(importlib.import_module, name) for name in _IMPORTED_LATE), _check_a_triangle):
+    """Import modules, then let numba load what it needs for the first of its functions.
+
+    Not scipy's modules that the rehearsal needs: two threads that import them at once may meet half-made ones.
+    """
+    for name in _IMPORTED_LATE:
         try:
-            task()
+            importlib.import_module(name)
         except Exception as error:  # whatever: those who need it say so
-            logger.debug("%s ahead of its use: %s", task, error)
-
-
-def _check_a_triangle() -> None:
-    uv = importlib.import_module("mesh_extract.uv")  # not above: it would keep the fit's rehearsal waiting
-    uv.overlap_share(np.array([[0.1, 0.1], [0.9, 0.1], [0.1, 0.9]]), np.array([[0, 1, 2]], np.int32), 8)
+            logger.debug("import of %s ahead of its use: %s", name, error)
+    try:
+        uv = importlib.import_module("mesh_extract.uv")  # not above: it would keep the fit's rehearsal waiting
+        uv.overlap_share(np.array([[0.1, 0.1], [0.9, 0.1], [0.1, 0.9]]), np.array([[0, 1, 2]], np.int32), 8)
+    except Exception as error:
+        logger.debug("numba ahead of its use: %s", error)
 
 
 def _try(config: Config, device: torch.device) -> None:

@@ -137,7 +137,7 @@ def assert_one_line(code: int, stdout: str, stderr: str, *complaints: str) -> No
         (["input=cut.png"], ["cut.png", "damaged"]),
         (["input=empty.png"], ["empty.png", "found an empty file"]),
         (["input=transparent.png"], ["transparent.png", "expected an object", "fully transparent"]),
-        (["input=flat.png"], ["flat.png", "expected an object", "pass a picture with an alpha channel"]),
+        (["input=flat.png"], ["flat.png", "expected an object", "pass a picture with a transparent background"]),
         (["input=good.ply"], ["good.ply", "expected a picture"]),
         (["input=flat.png", "load=good.ply"], ["input=flat.png", "load=good.ply", "expected one of them"]),
         # the Gaussians
@@ -340,7 +340,17 @@ def test_an_interrupted_run_leaves_nothing(place, call, meshed, monkeypatch):
 
 def test_a_terminated_run_leaves_nothing(place, call, meshed, monkeypatch):
     handler = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("pipeline.write_json", lambda *arguments: os.kill(os.getpid(), signal.SIGTERM))
+    remove = shutil.rmtree
+
+    def terminated_again(folder, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        remove(folder, **options)
+
+    def terminated(*arguments):
+        monkeypatch.setattr("files.shutil.rmtree", terminated_again)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("pipeline.write_json", terminated)
     before = contents(place)
     main.prepare_process()
     try:
@@ -445,13 +455,12 @@ def test_a_machine_without_writable_places_still_ends_in_one_line(place):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 def test_a_run_without_streams_is_a_run(tmp_path):
-    """Its progress bar, too, writes somewhere."""
-    command = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, str(ROOT / "main.py"), *TINY, *TINY_FIT]
-    ended = subprocess.run(
-        [*command, "--device", "cpu", "outdir=out"], cwd=tmp_path, env=environment(), timeout=300, check=False
-    )
-    assert ended.returncode == 0
+    """Its progress bar, too, writes somewhere; and no name of a file is one that it cannot write."""
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, str(ROOT / "main.py"), "--device", "cpu"]
+    options = dict(cwd=tmp_path, env=environment(), timeout=300, check=False)
+    assert subprocess.run([*command, *TINY, *TINY_FIT, "outdir=out"], **options).returncode == 0
     assert sorted(contents(tmp_path / "out" / "sample")) == files_of("sample")
+    assert subprocess.run([*command, b"input=\xff.png"], **options).returncode == 2
 
 
 @pytest.mark.gpu

@@ -3,7 +3,10 @@
 import io
 import os
 import struct
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -361,3 +364,20 @@ def test_names_and_read_only_folders(tmp_path, monkeypatch, name):
         assert [entry.name for entry in folder.iterdir()] == [name]
     finally:
         folder.chmod(0o755)
+
+
+def test_rare_formats_are_loaded_only_for_a_rare_picture(tmp_path):
+    """In a process of its own: what Pillow has loaded once, it keeps."""
+    for name in ("common.png", "rare.tga"):
+        Image.new("RGB", (2, 1), ORANGE).save(tmp_path / name)
+    program = (
+        "import sys; from picture_io import load_picture; found = []\n"
+        "for name in ('common.png', 'rare.tga'):\n"
+        "    found += [load_picture(sys.argv[1] + '/' + name).shape, 'PIL.TgaImagePlugin' in sys.modules]\n"
+        "print(found)"
+    )
+    root = Path(picture_io.__file__).parent
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert ended.stdout.strip() == "[(1, 2, 4), False, (1, 2, 4), True]", ended.stderr

@@ -328,7 +328,7 @@ def test_busy_backgrounds_go_to_grabcut():
 
 @pytest.mark.parametrize("value", [0, 128, 255])
 def test_a_plain_area_holds_no_object(tmp_path, value):
-    with pytest.raises(UserError, match=r"a\.png: expected an object before a background, .*alpha channel.*=keep"):
+    with pytest.raises(UserError, match=r"a\.png: expected an object before a background, .*transparent.*=keep"):
         prepare_image(save(tmp_path, np.full((40, 40, 3), value, np.uint8)), AUTO)
 
 

@@ -82,6 +82,8 @@ def test_a_run_waits_for_its_end(config, tmp_path, monkeypatch):
         assert not thread.is_alive()
         raise Done
 
+    late = []
+    monkeypatch.setattr(pipeline, "start_late", late.append)
     monkeypatch.setattr(pipeline, "make_prior", ask)
     monkeypatch.setattr(pipeline, "prepare_image", lambda *arguments: release.set() or prepare_image(*arguments))
     release = threading.Event()
@@ -89,6 +91,7 @@ def test_a_run_waits_for_its_end(config, tmp_path, monkeypatch):
     thread.start()
     with pytest.raises(Done):
         pipeline.run(replace(config, outdir=str(tmp_path)), CPU, False, None, thread)
+    assert late == [CPU]
 
 
 @pytest.mark.gpu
