@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +9,12 @@ from pathlib import Path
 from errors import UserError
 
 _PREFIX = ".part-"
+
+# For a process that ends at once: what it has not finished. A path is entered before it is made, lest one be missed.
+_unfinished: list[Path] = []  # temporary files and folders
+_made: list[Path] = []  # folders that were made for them, the outermost first
+_moving = False  # the files of a set are moving to their place
+_ending = False  # nothing more may be begun
 
 
 @contextmanager
@@ -20,22 +25,14 @@ def whole_file(path: Path) -> Iterator[Path]:
         UserError: the system refuses to make, write or rename the file (a full disk, a file in the way, ...).
     """
     path = Path(path)
+    if _ending:
+        raise UserError(f"cannot write {path}: the program is ending")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_PREFIX, suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        with _writing(path):
-            yield temporary
-            # mkstemp makes files private; give them the mode that open() would have given.
-            mask = os.umask(0)
-            os.umask(mask)
-            temporary.chmod(0o666 & ~mask)
-            temporary.replace(path)
-    finally:
-        with suppress(OSError):  # nothing more can be done about it, and what went wrong before matters more
-            temporary.unlink(missing_ok=True)
+    with _temporary_place(path.parent, path.suffix) as temporary, _writing(path):
+        temporary.touch(exist_ok=False)
+        yield temporary
+        temporary.replace(path)
 
 
 @contextmanager
@@ -49,42 +46,46 @@ def whole_files(folder: Path) -> Iterator[Path]:
         UserError: the system refuses to make or move files.
     """
     folder = Path(folder)
-    made: list[Path] = []
-    try:
+    with _folders(folder) as made, _temporary_place(folder) as temporary:
         with _writing(folder):
-            _make_folders(folder, made)
-            temporary = Path(tempfile.mkdtemp(dir=folder, prefix=_PREFIX))
-        try:
-            yield temporary
-            with _writing(folder):
-                files = sorted(temporary.iterdir(), key=lambda file: file.stat().st_mtime_ns)
-                _check_no_folders(folder, [file.name for file in files])  # before the first one moves
-                for file in files:
-                    file.replace(folder / file.name)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except BaseException:  # also when interrupted
-        _remove_folders(made)
-        raise
+            temporary.mkdir()
+        yield temporary
+        with _writing(folder):
+            files = sorted(temporary.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+            _check_no_folders(folder, [file.name for file in files])  # before the first one moves
+            _move(files, folder)
+        made.clear()  # they stay
+
+
+def remove_unfinished() -> bool:
+    """Remove all that is half written, by any thread, for a process that ends at once: no file can be begun anymore.
+
+    Returns:
+        False, with nothing done, where the files of a set are moving to their place: in a moment they are all there.
+    """
+    global _ending
+    if _moving:
+        return False
+    _ending = True
+    for place in reversed(_unfinished):
+        for _ in range(100):  # other threads may be writing into the folder
+            _remove(place)
+            if not place.exists():
+                break
+    _remove_folders(_made)
+    return True
 
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:
     """Raise the UserError that writing these files would end with, as far as can be told; leaves nothing behind."""
     folder = Path(folder)
-    made: list[Path] = []
-    try:
+    with _folders(folder), _temporary_place(folder) as temporary:
         with _writing(folder):
-            _make_folders(folder, made)
-            temporary = Path(tempfile.mkdtemp(dir=folder, prefix=_PREFIX))
-        try:
-            for name in names:
-                with _writing(folder / name):
-                    (temporary / name).touch()  # the system may refuse the name itself
-            _check_no_folders(folder, names)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    finally:
-        _remove_folders(made)
+            temporary.mkdir()
+        for name in names:
+            with _writing(folder / name):
+                (temporary / name).touch()  # the system may refuse the name itself
+        _check_no_folders(folder, names)
 
 
 def _check_no_folders(folder: Path, names: Iterable[str]) -> None:
@@ -103,15 +104,52 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _make_folders(folder: Path, made: list[Path]) -> None:
-    """Make `folder` and its parents; those that were missing are added to `made`, the outermost first."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        made.append(folder)
+@contextmanager
+def _temporary_place(folder: Path, suffix: str = "") -> Iterator[Path]:
+    """Yield a path that nobody has, to be made; whatever is there in the end is removed."""
+    place = folder / f"{_PREFIX}{os.urandom(8).hex()}{suffix}"
+    _unfinished.append(place)
+    try:
+        yield place
+    finally:
+        _remove(place)
+        _unfinished.remove(place)
+
+
+@contextmanager
+def _folders(folder: Path) -> Iterator[list[Path]]:
+    """Make `folder` and its parents; yields those that were missing, which are removed in the end if they are empty."""
+    with _writing(folder):
+        made = [place for place in (folder, *folder.parents) if not place.exists()][::-1]
+    _made.extend(made)
+    begun = list(made)
+    try:
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        yield made
+    finally:
+        _remove_folders(made)
+        for place in begun:
+            _made.remove(place)
+
+
+def _move(files: list[Path], folder: Path) -> None:
+    global _moving
+    _moving = True
+    try:
+        for file in files:
+            file.replace(folder / file.name)
+    finally:
+        _moving = False
+
+
+def _remove(place: Path) -> None:
+    """Nothing more can be done where that fails, and what went wrong before matters more."""
+    if place.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            place.unlink(missing_ok=True)
 
 
 def _remove_folders(made: list[Path]) -> None:

@@ -7,15 +7,17 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from config import Config, describe_keys, load_config
 from errors import UserError
+from files import remove_unfinished
 from runtime_env import prepare_environment, process_started_s, start_driver, without_collection
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
+LESS_MEMORY = "try a smaller mesh.resolution or texture.size"
 
 USAGE = """\
 One picture in, a textured 3D asset out.
@@ -24,10 +26,6 @@ One picture in, a textured 3D asset out.
   python main.py input=cat.png save_path=cat            your picture: with an alpha channel, or on a plain background
   python main.py --config configs/mesh.yaml load=outputs/cat/cat_gaussians.ply      the mesh stage alone
 """
-
-
-class _Terminated(BaseException):
-    """The system asks the program to end: what is half written goes, as after Ctrl-C."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -104,13 +102,14 @@ def main(arguments: list[str] | None = None, started_s: float | None = None) -> 
     except OSError as error:  # writers name their file themselves; this is the rest, such as a full disk for caches
         return _refuse(str(error))
     except MemoryError as error:
-        return _refuse(f"not enough memory ({error}); try a smaller mesh.resolution or texture.size")
+        return _refuse(f"not enough memory ({error}); {LESS_MEMORY}")
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):  # torch's own, where numpy has a MemoryError
+            raise
+        return _refuse(f"not enough memory ({str(error).splitlines()[0]}); {LESS_MEMORY}")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except _Terminated:
-        print("terminated", file=sys.stderr)
-        return EXIT_TERMINATED
     return 0
 
 
@@ -120,17 +119,22 @@ def _refuse(message: str) -> int:
 
 
 def prepare_process() -> None:
-    """Streams that were closed take what is written and lose it; SIGTERM unwinds the program."""
+    """Closed streams take what is written and lose it; signals that end the program leave nothing half written."""
     # In the order of their numbers: an open file gets the lowest free one, and libraries write to number 2 directly.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, errors="backslashreplace"))
+    for number in (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")):
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a job in the background
+            signal.signal(number, _end_at_once)
 
-    def terminate(number, frame):
-        signal.signal(number, signal.SIG_IGN)  # a second one would cut short what the first one's end cleans up
-        raise _Terminated
 
-    signal.signal(signal.SIGTERM, terminate)
+def _end_at_once(number: int, frame) -> None:
+    """Not by an exception: it would come up in the middle of anything, and what is called back from C swallows it."""
+    if remove_unfinished():
+        with suppress(OSError):
+            os.write(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
+        os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -284,6 +285,7 @@ def run(
         ran_on = _ran_on(config, device)
         record = describe_run(config, str(source or config.prompt), ran_on, times, mesh_report, names[:-1])
         write_json(record, temporary / names[-1])
+    _remove_other_turntables(folder, names)
     logger.info("%s: %s", folder, ", ".join(names))
     logger.info("total: %.2f s", times.total_s)
     return folder
@@ -379,6 +381,14 @@ def _file_names(name: str, config: Config) -> list[str]:
     if config.output.turntable != "none":
         suffixes.append(f"_turntable.{config.output.turntable}")
     return [*(name + suffix for suffix in suffixes), "run.json"]
+
+
+def _remove_other_turntables(folder: Path, names: list[str]) -> None:
+    """Remove an earlier run's turntable of another kind: it would look like this run's. All else has been replaced."""
+    for kind in ("gif", "mp4"):
+        if (name := f"{folder.name}_turntable.{kind}") not in names:
+            with suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
 
 
 def _write_results(

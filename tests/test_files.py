@@ -2,8 +2,9 @@ import errno
 
 import pytest
 
+import files
 from errors import UserError
-from files import check_writable, whole_file, whole_files
+from files import check_writable, remove_unfinished, whole_file, whole_files
 
 
 def test_the_file_appears_at_the_end_and_whole(tmp_path):
@@ -83,3 +84,35 @@ def test_whether_a_file_can_be_written_is_told_without_a_trace(tmp_path):
         with pytest.raises(UserError, match="cannot write"):
             check_writable(tmp_path / folder, ["first.txt", name])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_process_that_ends_takes_all_that_is_unfinished_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_ending", False)  # and so again after the test
+    (tmp_path / "old.txt").write_text("old")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError), whole_files(tmp_path / "a" / "b") as folder, whole_file(folder / "1.txt") as first:
+        first.write_text("half")
+        with pytest.raises(UserError), whole_file(tmp_path / "old.txt") as second:
+            second.write_text("new")
+            assert remove_unfinished()
+            assert sorted(tmp_path.rglob("*")) == before
+            with pytest.raises(UserError, match="2.txt: the program is ending"), whole_file(folder / "2.txt"):
+                pass
+    assert sorted(tmp_path.rglob("*")) == before and (tmp_path / "old.txt").read_text() == "old"
+    assert not files._unfinished and not files._made
+
+
+def test_a_set_that_is_moving_to_its_place_is_let_go_on(tmp_path, monkeypatch):
+    found = []
+    move = files.Path.replace
+
+    def replace(file, place):
+        found.append(remove_unfinished())
+        return move(file, place)
+
+    with whole_files(tmp_path / "a") as folder:
+        (folder / "1.txt").write_text("1")
+        (folder / "2.txt").write_text("2")
+        monkeypatch.setattr(files.Path, "replace", replace)
+    assert found == [False, False]
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["1.txt", "2.txt"]

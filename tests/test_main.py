@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -317,6 +316,7 @@ def test_flags_and_keys_come_in_any_order_and_the_flag_wins(place, call):
     "error, complaint",
     [
         (OSError(errno.ENOSPC, "No space left on device", "/cache/x.nbi"), "No space left on device: '/cache/x.nbi'"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate\nmemory"), "not enough memory (DefaultCPUAllocator: can't"),
         (MemoryError("Unable to allocate\n4 GiB"), "not enough memory (Unable to allocate 4 GiB); try a smaller mesh."),
     ],
 )
@@ -338,26 +338,51 @@ def test_an_interrupted_run_leaves_nothing(place, call, meshed, monkeypatch):
     assert contents(place) == before
 
 
-def test_a_terminated_run_leaves_nothing(place, call, meshed, monkeypatch):
-    handler = signal.getsignal(signal.SIGTERM)
-    remove = shutil.rmtree
+def test_an_earlier_turntable_does_not_stay_beside_a_run_without_one(place, call, meshed):
+    folder = place / "out" / "good"
+    folder.mkdir(parents=True)
+    for name in ("good_turntable.gif", "good_turntable.mp4", "notes.txt"):
+        (folder / name).touch()
+    assert call("load=good.ply", "outdir=out", *TINY)[0] == 0
+    assert sorted(contents(folder)) == sorted([*files_of("good"), "notes.txt"])
 
-    def terminated_again(folder, **options):
-        os.kill(os.getpid(), signal.SIGTERM)
-        remove(folder, **options)
 
-    def terminated(*arguments):
-        monkeypatch.setattr("files.shutil.rmtree", terminated_again)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr("pipeline.write_json", terminated)
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+@pytest.mark.parametrize("name, code, word", [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated"),
+                                              ("SIGHUP", 129, "terminated")])  # fmt: skip
+def test_a_signal_leaves_nothing_even_while_other_threads_write(place, name, code, word):
+    """The signal comes from a thread that goes on writing for as long as it can."""
+    program = f"""
+import os, signal, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+import main
+main.prepare_process()
+import pipeline
+write = pipeline.write_gaussians
+def write_again_and_again(*arguments):
+    while True:
+        write(*arguments)
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.001)
+pipeline.write_gaussians = write_again_and_again
+sys.exit(main.main(sys.argv[1:]))
+"""
     before = contents(place)
-    main.prepare_process()
-    try:
-        assert call("load=good.ply", "outdir=out", *TINY) == (143, "", "terminated\n")
-    finally:
-        signal.signal(signal.SIGTERM, handler)
+    command = [sys.executable, "-c", program, "load=good.ply", "outdir=out", "--quiet", "--device", "cpu", *TINY]
+    ended = subprocess.run(command, cwd=place, env=environment(), capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", word + "\n")
     assert contents(place) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_a_signal_that_is_ignored_stays_ignored():
+    """By nohup, or by a shell for its jobs in the background."""
+    program = (
+        "import signal, main; signal.signal(signal.SIGHUP, signal.SIG_IGN); main.prepare_process(); "
+        "print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == "True False\n"
 
 
 def test_what_can_begin_before_the_imports_does(call, monkeypatch):
