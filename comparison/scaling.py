@@ -61,7 +61,7 @@ def measure_scaling(
         grid_of: resolution -> grid.
     """
     results: list[ScalingResult] = []
-    last: dict[str, ScalingResult] = {}
+    last: dict[str, ScalingResult] = {}  # that was tried
     for size in sorted(sizes):
         grid = grid_of(size)
         parts = list(slabs(grid, slab_nodes))
@@ -77,7 +77,8 @@ def measure_scaling(
                 result = _measure(gaussians, variant, size, parts, middle, exact, budget)
             release_memory()
             results.append(result)
-            last[variant.name] = result
+            if not reason:
+                last[variant.name] = result
     return results
 
 

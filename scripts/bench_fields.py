@@ -25,11 +25,14 @@ prepare_environment()
 import torch  # noqa: E402
 
 from cuda_ext import why_unavailable  # noqa: E402
+from devices import require_backend  # noqa: E402
+from errors import UserError  # noqa: E402
 from gaussians import Gaussians  # noqa: E402
 from mesh_extract import BACKENDS, GridSpec, extract_fields  # noqa: E402
 from mesh_extract.fields_cuda import count_pairs  # noqa: E402
 from mesh_extract.fields_exact import ABSOLUTE_ERROR, RELATIVE_ERROR, exact_at, nodes_near  # noqa: E402
 from mesh_extract.support import CUTOFF  # noqa: E402
+from registry import lookup  # noqa: E402
 from scenes import shell  # noqa: E402
 from timing import call_times_ms  # noqa: E402
 
@@ -40,6 +43,14 @@ GRAPH = "cuda graph"
 
 
 def main() -> int:
+    try:
+        return run(parse_arguments())
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, nargs="+", default=[20_000], help="numbers of Gaussians")
     parser.add_argument("--resolution", type=int, nargs="+", default=[128], help="nodes along each side")
@@ -48,7 +59,16 @@ def main() -> int:
     parser.add_argument("--loops-up-to", type=int, default=128, help="nodes a side up to which Python loops run")
     parser.add_argument("--json", type=Path, help="write the results here too")
     options = parser.parse_args()
+    for name in options.backends or ():
+        if name != GRAPH:
+            lookup(BACKENDS, name, "--backends")
+        require_backend(name)  # that of the graph begins with cuda too
+    if options.repeats < 1:
+        parser.error(f"--repeats={options.repeats}: expected at least 1")
+    return options
 
+
+def run(options: argparse.Namespace) -> int:
     missing = why_unavailable()
     names = options.backends or [name for name in BACKENDS if name != "auto"] + [GRAPH]
     if missing is not None and not options.backends:

@@ -128,11 +128,12 @@ def test_growing_grids_are_timed_until_they_take_too_long(gaussians, registered,
     monkeypatch.setattr(scaling, "timed", clocked)
     monkeypatch.setattr(scaling, "repeat", lambda function, device, first_s, *_: scaling.Timing.of([first_s]))
     found = scaling.measure_scaling(
-        gaussians, lambda n: GridSpec.cube(-1, 1, n), [32, 8, 16], [double], Budget(3, 1.0), slab_nodes=1100
+        gaussians, lambda n: GridSpec.cube(-1, 1, n), [64, 32, 8, 16], [double], Budget(3, 1.0), slab_nodes=1100
     )
-    assert [(row.resolution, row.slabs) for row in found] == [(8, 1), (16, 4), (32, 16)]
+    assert [(row.resolution, row.slabs) for row in found] == [(8, 1), (16, 4), (32, 16), (64, 32)]
     assert [row.timing.median_s for row in found[:2]] == [8**3 / 1e4, 16**3 / 1e4]
-    assert found[2].timing is None and found[2].left_out == "would take about 3 s"
+    assert [row.timing for row in found[2:]] == [None, None]
+    assert [row.left_out for row in found[2:]] == ["would take about 3 s", "would take about 26 s"]
     assert not found[1].error.is_wrong
 
 
