@@ -67,7 +67,7 @@ def remove_unfinished() -> bool:
     if _moving:
         return False
     _ending = True
-    for place in reversed(_unfinished):
+    for place in _unfinished[::-1]:  # a copy: other threads still enter and leave
         for _ in range(100):  # other threads may be writing into the folder
             _remove(place)
             if not place.exists():
