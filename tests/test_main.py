@@ -12,37 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_line import ROOT, TINY, TINY_FIT, contents, environment, files_of, write_splats
 from PIL import Image
 
 import main
 from config import Config, describe_keys
-from scenes import shell
-from splat_ply import write_gaussians
 
-ROOT = Path(main.__file__).resolve().parent
 SAMPLE = ROOT / "assets" / "sample.png"
-
-# A mesh and its texture in a second; pictures as small as they may be.
-TINY = (
-    "mesh.resolution=24", "mesh.seal=0", "texture.size=64", "texture.render_size=32", "texture.passes=0",
-    "output.turntable=none",
-)  # fmt: skip
-TINY_FIT = ("fit.rounds=1", "fit.views=4", "fit.denoise_steps=1", "fit.init_steps=5", "fit.round_steps=5")
-
-
-def files_of(name: str) -> list[str]:
-    suffixes = ("_albedo.png", "_gaussians.ply", "_mesh.ply", "_views.png", ".glb", ".mtl", ".obj")
-    return sorted([*(name + suffix for suffix in suffixes), "run.json"])
 
 
 @pytest.fixture(scope="module")
 def splats(tmp_path_factory) -> Path:
-    """A closed shell of 400 wide Gaussians in a .ply."""
-    gaussians = shell(400, torch.Generator().manual_seed(0))
-    gaussians.log_scales += 1.2
-    path = tmp_path_factory.mktemp("splats") / "shell.ply"
-    write_gaussians(gaussians, path)
-    return path
+    return write_splats(tmp_path_factory.mktemp("splats") / "shell.ply")
 
 
 @pytest.fixture
@@ -111,11 +92,6 @@ def mesh_of_splats(splats):
 def meshed(mesh_of_splats, monkeypatch):
     """Spares tests of what comes after it the mesh stage."""
     monkeypatch.setattr("pipeline.mesh_stage", lambda *arguments: mesh_of_splats)
-
-
-def contents(folder: Path) -> dict[str, bytes | None]:
-    """Every file below a folder with its bytes, and every folder."""
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
 def assert_one_line(code: int, stdout: str, stderr: str, *complaints: str) -> None:
@@ -347,45 +323,6 @@ def test_an_earlier_turntable_does_not_stay_beside_a_run_without_one(place, call
     assert sorted(contents(folder)) == sorted([*files_of("good"), "notes.txt"])
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-@pytest.mark.parametrize("name, code, word", [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated"),
-                                              ("SIGHUP", 129, "terminated")])  # fmt: skip
-def test_a_signal_leaves_nothing_even_while_other_threads_write(place, name, code, word):
-    """The signal comes from a thread that goes on writing for as long as it can."""
-    program = f"""
-import os, signal, sys, time
-sys.path.insert(0, {str(ROOT)!r})
-import main
-signal.signal(signal.{name}, signal.SIG_DFL)  # whatever these tests were started by
-main.prepare_process()
-import pipeline
-write = pipeline.write_gaussians
-def write_again_and_again(*arguments):
-    for _ in range(1000):
-        write(*arguments)
-        os.kill(os.getpid(), signal.{name})
-        time.sleep(0.001)
-pipeline.write_gaussians = write_again_and_again
-sys.exit(main.main(sys.argv[1:]))
-"""
-    before = contents(place)
-    command = [sys.executable, "-c", program, "load=good.ply", "outdir=out", "--quiet", "--device", "cpu", *TINY]
-    ended = subprocess.run(command, cwd=place, env=environment(), capture_output=True, text=True, timeout=300)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", word + "\n")
-    assert contents(place) == before
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-def test_a_signal_that_is_ignored_stays_ignored():
-    """By nohup, or by a shell for its jobs in the background."""
-    program = (
-        "import signal, main; signal.signal(signal.SIGHUP, signal.SIG_IGN); main.prepare_process(); "
-        "print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ended.stdout == "True False\n"
-
-
 def test_what_can_begin_before_the_imports_does(call, monkeypatch):
     begun, given = [], []
     monkeypatch.setattr("main.start_driver", lambda: begun.append("driver"))
@@ -425,11 +362,6 @@ def test_progress_goes_to_the_log_and_nothing_to_stdout(place, call, caplog):
         assert f"{stage}: " in logged
     assert "backend auto takes numba" in logged
     assert "good_gaussians.ply" in logged and "run.json" in logged and "total: " in logged
-
-
-def environment(**changes: str) -> dict[str, str]:
-    """This process's, as a child of its own would have it; caches stay where they are unless `changes` says so."""
-    return {**os.environ, "PYTHONPATH": "", "LC_ALL": "C.UTF-8", **changes}
 
 
 def start(arguments: list[str], folder: Path, **changes: str) -> subprocess.CompletedProcess:
@@ -477,16 +409,6 @@ def test_a_machine_without_writable_places_still_ends_in_one_line(place):
     made = [name for name in after if name not in before]
     assert all(Path(name).parts[0] == "tmp" for name in made), made  # the cache went to the temporary folder
     assert any(Path(name).name.startswith("turbodreamer-") for name in made)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
-def test_a_run_without_streams_is_a_run(tmp_path):
-    """Its progress bar, too, writes somewhere; and no name of a file is one that it cannot write."""
-    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, str(ROOT / "main.py"), "--device", "cpu"]
-    options = dict(cwd=tmp_path, env=environment(), timeout=300, check=False)
-    assert subprocess.run([*command, *TINY, *TINY_FIT, "outdir=out"], **options).returncode == 0
-    assert sorted(contents(tmp_path / "out" / "sample")) == files_of("sample")
-    assert subprocess.run([*command, b"input=\xff.png"], **options).returncode == 2
 
 
 @pytest.mark.gpu
